@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Builds the lab's User-Mode Linux kernel once, from the distribution's own source package, into
+# the user's cache folder. Nothing is downloaded and no root is needed.
+#
+#   scripts/build-kernel.sh            build unless this very kernel is already there; print its folder
+#   scripts/build-kernel.sh --where    print the folder it would be in; exit 1 when it is not there yet
+#
+# Variables:
+#   KV_KERNEL_SOURCE   a kernel source tarball (default: the newest /usr/src/linux-source-6.*.tar.*)
+#   KV_KERNEL_CACHE    where kernels are kept (default: ${XDG_CACHE_HOME:-~/.cache}/kv-testbed/kernel)
+#   KV_KERNEL_JOBS     parallel compiler jobs (default: the number of processors)
+#
+# The folder's name is a digest of the source tarball, the configuration fragment, the C sources
+# beside it, this script and the compiler: any change builds a new kernel and leaves the old one.
+# All work is done in a temporary folder that is renamed into place at the end, so an interrupted
+# build leaves nothing that looks finished.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+fragment=$here/kernel/uml.config
+cache=${KV_KERNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kv-testbed/kernel}
+jobs=${KV_KERNEL_JOBS:-$(nproc)}
+
+fail() { printf 'build-kernel: %s\n' "$1" >&2; exit 3; }
+
+source_tarball() {
+  if [ -n "${KV_KERNEL_SOURCE:-}" ]; then
+    [ -f "$KV_KERNEL_SOURCE" ] || fail "KV_KERNEL_SOURCE=$KV_KERNEL_SOURCE: no such file"
+    printf '%s\n' "$KV_KERNEL_SOURCE"
+    return
+  fi
+  local found
+  found=$(find /usr/src -maxdepth 1 -name 'linux-source-6.*.tar.*' 2>/dev/null | sort -V | tail -n 1)
+  [ -n "$found" ] || fail "no kernel source under /usr/src; install linux-source-6.12 (scripts/setup.sh does), or name a tarball in KV_KERNEL_SOURCE"
+  printf '%s\n' "$found"
+}
+
+tarball=$(source_tarball)
+compiler=${CC:-gcc}
+command -v "$compiler" >/dev/null || fail "no C compiler '$compiler'; install gcc"
+key=$({ sha256sum <"$tarball"; cat "$fragment" "$here/kernel/seeded_random.c" "$here/build-kernel.sh"; "$compiler" --version; } | sha256sum | cut -c1-16)
+folder=$cache/$key
+
+if [ "${1:-}" = --where ]; then
+  printf '%s\n' "$folder"
+  [ -f "$folder/kernel.json" ]
+  exit
+fi
+[ $# -eq 0 ] || fail "unknown argument '$1'; the only one is --where"
+
+missing=()
+for tool in make flex bison bc xz ld strip flock; do
+  command -v "$tool" >/dev/null || missing+=("$tool")
+done
+[ ${#missing[@]} -eq 0 ] || fail "missing to build a kernel: ${missing[*]} (scripts/setup.sh installs them)"
+
+mkdir -p "$cache"
+exec 9>"$cache/.lock"
+if ! flock -n 9; then
+  echo "build-kernel: waiting for another build in $cache" >&2
+  flock 9
+fi
+if [ -f "$folder/kernel.json" ]; then
+  printf '%s\n' "$folder"
+  exit 0
+fi
+
+# A build that was killed left its folder behind; the lock says nobody is using it.
+rm -rf "$cache"/.build-*
+work=$(mktemp -d "$cache/.build-XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM HUP
+log=$work/build.log
+started=$SECONDS
+
+step() { printf 'build-kernel: %s (%d s)\n' "$1" $((SECONDS - started)) >&2; }
+
+run() {
+  "$@" >>"$log" 2>&1 9>&- || {
+    tail -n 20 "$log" >&2
+    cp "$log" "$cache/failed.log"
+    fail "'$*' failed; the whole output is in $cache/failed.log"
+  }
+}
+
+step "unpacking $(basename "$tarball")"
+mkdir "$work/source"
+run tar -xf "$tarball" -C "$work/source" --strip-components=1
+tree=$work/source
+
+step "configuring"
+# The architecture fixes HZ at 100, which would make TCP's shortest timeout 10 ms.
+run sed -i '/^config HZ$/,/default/ s/default 100$/default 1000/' "$tree/arch/um/Kconfig"
+# Nothing of the moment, the user or the machine in the image.
+export KBUILD_BUILD_TIMESTAMP='2024-01-01' KBUILD_BUILD_USER=kv KBUILD_BUILD_HOST=testbed KBUILD_BUILD_VERSION=1
+export ARCH=um LC_ALL=C
+cp "$fragment" "$work/allno.config"
+run make -C "$tree" CC="$compiler" KCONFIG_ALLCONFIG="$work/allno.config" allnoconfig
+while IFS= read -r line; do
+  case $line in
+    CONFIG_*=*) grep -qxF -- "$line" "$tree/.config" || fail "the configuration did not take: $line" ;;
+    '# CONFIG_'*' is not set')
+      option=${line#\# }
+      if grep -q "^${option%% *}=" "$tree/.config"; then fail "the configuration did not take: $line"; fi ;;
+  esac
+done <"$fragment"
+
+version=$(make -s -C "$tree" CC="$compiler" kernelrelease)
+step "compiling $version with $jobs jobs"
+(
+  # Progress: objects compiled so far, about every ten seconds.
+  while sleep 10; do
+    printf 'build-kernel: %5d files compiled (%d s)\n' "$(grep -c '^  CC ' "$log" || true)" $((SECONDS - started)) >&2
+  done
+) 9>&- &
+ticker=$!
+trap 'kill $ticker 2>/dev/null || true; rm -rf "$work"' EXIT
+run make -C "$tree" CC="$compiler" -j"$jobs" linux
+kill "$ticker" 2>/dev/null || true
+trap 'rm -rf "$work"' EXIT
+
+mkdir "$work/out"
+run strip -o "$work/out/linux" "$tree/linux"
+run "$compiler" -shared -fPIC -O2 -Wall -Wextra -Werror -o "$work/out/seeded_random.so" "$here/kernel/seeded_random.c"
+cp "$tree/.config" "$work/out/config"
+cat >"$work/out/kernel.json" <<JSON
+{
+  "version": "$version",
+  "source": "$(basename "$tarball")",
+  "key": "$key",
+  "compiler": "$("$compiler" --version | head -n 1)",
+  "linux_sha256": "$(sha256sum <"$work/out/linux" | cut -d' ' -f1)"
+}
+JSON
+mv "$work/out" "$folder"
+step "done: $folder"
+printf '%s\n' "$folder"
