@@ -1,0 +1,127 @@
+"""The plan: everything that will happen in a run, as plain frozen values.
+
+A plan is computed without root from a scenario and a seed, is handed to the lab as a JSON file, and
+is part of every record. This module imports the standard library and `topologies` only, because it
+is loaded inside the lab as well.
+
+Times are nanoseconds and rates bits per second, in the scenario's own (undilated) time. The lab
+itself runs `dilated(plan)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from topologies.model import Topology
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Queue:
+    """One egress queue: marks from `kmin_bytes` on, always from `kmax_bytes`, drops at `limit_bytes`.
+
+    `pmax` is the marking probability just below `kmax_bytes`. `marking` is False for a host's own
+    egress, which only shapes. `xoff_bytes` is where PFC would pause (None: not watched).
+    """
+
+    link: str
+    kmin_bytes: int
+    kmax_bytes: int
+    pmax: float
+    limit_bytes: int
+    xoff_bytes: int | None
+    marking: bool
+
+
+@dataclass(frozen=True)
+class Transport:
+    """TCP as the hosts run it: congestion control, ECN negotiation, shortest RTO."""
+
+    kind: str
+    congestion_control: str
+    ecn: bool
+    rto_min_ns: int
+
+
+@dataclass(frozen=True)
+class Routing:
+    """How leaves choose a spine: policy `ecmp` hashes `hash_fields`, seeded by `hash_seed`."""
+
+    policy: str
+    hash_fields: tuple[str, ...]
+    hash_seed: int
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One KV transfer: `bytes` of payload from `src` to `dst`, ready to leave at `start_ns`.
+
+    `wire_bytes` counts headers as the queues do. `ideal_ns` is the time it takes alone on an idle
+    fabric: wire bytes over the slowest link of its path, plus the path's propagation delay.
+    """
+
+    id: int
+    src: str
+    dst: str
+    bytes: int
+    wire_bytes: int
+    start_ns: int
+    src_port: int
+    dst_port: int
+    ideal_ns: int
+
+
+@dataclass(frozen=True)
+class BackgroundFlow:
+    """An iperf3 flow beside the transfers. `rate_bps` 0 means as fast as TCP goes."""
+
+    id: int
+    src: str
+    dst: str
+    protocol: str
+    rate_bps: int
+    start_ns: int
+    duration_ns: int
+    port: int
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How often queues (`interval_ns`) and transfers (`progress_ns`) are sampled."""
+
+    interval_ns: int
+    progress_ns: int
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When a run that has not ended is given up: in scenario time and in real seconds."""
+
+    scenario_ns: int
+    real_s: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All of a run. `ideal_last_end_ns` is when the last transfer would end with perfect sharing."""
+
+    format_version: int
+    scenario: str
+    description: str
+    seed: int
+    backend: str
+    clock: str
+    dilation: float
+    mtu: int
+    framework: str
+    topology: Topology
+    queues: tuple[Queue, ...]
+    transport: Transport
+    routing: Routing
+    transfers: tuple[Transfer, ...]
+    background: tuple[BackgroundFlow, ...]
+    measure: Measure
+    deadline: Deadline
+    ideal_last_end_ns: int
+    expectations: tuple[str, ...]

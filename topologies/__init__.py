@@ -1,0 +1,10 @@
+"""Pure descriptions of fabrics: who is connected to whom, and under which names and addresses.
+
+Imports nothing of the rest of the project and touches no network; `testbed.plan` turns a topology
+into a plan and `testbed.lab` brings that up.
+"""
+
+from topologies.leaf_spine import LeafSpine, build_leaf_spine
+from topologies.model import Host, Link, Switch, Topology
+
+__all__ = ["Host", "LeafSpine", "Link", "Switch", "Topology", "build_leaf_spine"]
