@@ -1,0 +1,39 @@
+# What a person types. Every target sets up what it needs first; that takes a second when all is there.
+#
+#   PYTEST=...   arguments for pytest, as in: make test PYTEST='tests/unit -k plan'
+#   KV_SETUP, KV_KERNEL_SOURCE, KV_KERNEL_CACHE, KV_KERNEL_JOBS: see scripts/setup.sh
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+PYTEST ?=
+
+.PHONY: help setup python demo check unit test clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+setup: ## install packages, make the Python environments, build the lab's kernel (once)
+	@scripts/setup.sh
+
+python:
+	@scripts/setup.sh python
+
+demo: setup ## set up, then run the shipped scenario incast: a table here, a page under runs/
+	@$(BIN)/testbed run incast
+
+check: python ## ruff, mypy and import-linter
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+unit: python ## the tests that need no root and no lab
+	$(BIN)/python -m pytest tests/unit $(PYTEST)
+
+test: setup check ## set up, then the checks and every test
+	$(BIN)/python -m pytest $(PYTEST)
+
+clean: ## remove caches; leaves runs/, the Python environments and the kernel
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build ./*.egg-info
+	@find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +
