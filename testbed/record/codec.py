@@ -1,0 +1,99 @@
+"""Reading the record's files: JSON objects and rows of int64, each with a sentence for what is wrong with it.
+
+Not the writer, which runs inside the lab without numpy, and no meaning of any number: the reader gives that.
+Called by `testbed.record.reader` only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.record import layout
+
+Int64Array = NDArray[np.int64]
+
+_HASH_BLOCK = 1 << 20
+
+
+class Damage(Exception):
+    """A file of the record cannot be used; the message names it and says why."""
+
+
+def read_text(folder: Path, name: str) -> str:
+    """Return the text of file `name` in `folder`; Damage when there is none or it is no UTF-8."""
+    try:
+        return (folder / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise Damage(f"{name} is missing") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise Damage(f"{name} cannot be read: {error}") from None
+
+
+def read_json(folder: Path, name: str) -> Any:
+    """Return what the JSON file `name` in `folder` holds; Damage when it is missing or no JSON."""
+    try:
+        return json.loads(read_text(folder, name))
+    except ValueError as error:
+        raise Damage(f"{name} is not JSON: {error}") from None
+
+
+def read_mapping(folder: Path, name: str) -> dict[str, Any]:
+    """Return the JSON object in file `name`; Damage when it is missing, no JSON or no object."""
+    value = read_json(folder, name)
+    if not isinstance(value, dict):
+        raise Damage(f"{name} holds a {type(value).__name__}, not an object")
+    return value
+
+
+def open_rows(folder: Path, name: str, columns: int) -> tuple[Int64Array, int]:
+    """Map file `name` as rows of `columns` int64 and return them with the number of bytes left over.
+
+    The rows are read from the file as they are touched, so that a long run does not fill the memory. A row
+    cut short at the end is left out and counted in the second value. Damage when there is no such file.
+    """
+    path = folder / name
+    try:
+        size = path.stat().st_size
+    except OSError:
+        raise Damage(f"{name} is missing") from None
+    row_bytes = columns * layout.INT64
+    rows, left_over = divmod(size, row_bytes)
+    if rows == 0:
+        return np.empty((0, columns), np.int64), left_over
+    return np.memmap(path, "<i8", "r", shape=(rows, columns)), left_over
+
+
+def differences(folder: Path, files: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each file that is not as the manifest's `files` has it (size, SHA-256)."""
+    for name, entry in sorted(files.items()):
+        if name in layout.DERIVED or name == layout.ENVIRONMENT:
+            continue  # both may be written again after the manifest
+        problem = _difference(folder / name, entry)
+        if problem:
+            yield f"{name} {problem}"
+
+
+def _difference(path: Path, entry: Mapping[str, Any]) -> str | None:
+    if not path.is_file():
+        return "is missing"
+    size = path.stat().st_size
+    if size != entry.get("bytes"):
+        return f"has {size} bytes, the manifest says {entry.get('bytes')}"
+    if _sha256(path) != entry.get("sha256"):
+        return "was changed after the run: its SHA-256 is not the manifest's"
+    return None
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(_HASH_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,274 @@
+"""Opens a record directory and gives its facts in the scenario's own time.
+
+The lab's clock runs `dilation` times slower than the scenario's; the division is done here, once, so that
+nobody after this module meets a laboratory time. Bytes, packets, marks and backlogs are the same in both.
+
+It computes no result (`testbed.analysis` does) and changes nothing in the directory. Called by the
+analysis, the report, the checks and the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from testbed.plan.codec import from_json
+
+from testbed.errors import InputError
+from testbed.plan.model import Plan
+from testbed.record import codec, layout
+from testbed.record.codec import Damage, Int64Array
+from testbed.record.outcomes import Outcome, parse_outcomes, unknown_outcome
+from testbed.record.paths import measured_paths
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class LinkSeries:
+    """The samples of one link's queue, oldest first, as int64 arrays of one length.
+
+    `time_ns` is scenario time since the workload's start and may begin below 0. `backlog_bytes` is what
+    stood in the queue at that instant; `bytes`, `packets`, `drops` and `ce_marks` count up from 0 at the
+    first sample.
+    """
+
+    time_ns: Int64Array
+    backlog_bytes: Int64Array
+    bytes: Int64Array
+    packets: Int64Array
+    drops: Int64Array
+    ce_marks: Int64Array
+
+
+@dataclass(frozen=True)
+class SampleGroup:
+    """Links that are sampled together. `rows` has a time (laboratory ns) and then each link's fields."""
+
+    name: str
+    links: tuple[str, ...]
+    rows: Int64Array
+
+
+@dataclass(frozen=True)
+class Progress:
+    """All progress rows, sorted by transfer and then by time (scenario ns)."""
+
+    transfer_id: Int64Array
+    time_ns: Int64Array
+    bytes_received: Int64Array
+
+
+@dataclass(frozen=True)
+class Record:
+    """An opened record. Make one with `Record.open`.
+
+    `paths` maps a transfer's id to the links its data took (None: not measured). `link_names` are the sampled
+    links in the plan's order. `problems` has a sentence for each thing that is missing, damaged or changed.
+    """
+
+    path: Path
+    plan: Plan
+    manifest: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    facts: Mapping[str, Any]
+    background: Any
+    outcomes: tuple[Outcome, ...]
+    paths: Mapping[int, tuple[str, ...] | None]
+    groups: tuple[SampleGroup, ...]
+    all_progress: Progress
+    problems: tuple[str, ...]
+
+    @classmethod
+    def open(cls, path: Path | str, *, verify: bool = True) -> Record:
+        """Open the record directory `path`.
+
+        A record that is damaged, or of a run that did not end, opens as far as it can and says what is
+        wrong in `problems`. `verify` compares every raw file with the manifest's size and SHA-256. Raises
+        InputError when the directory is no record, has no readable plan, or has a format this version does
+        not know.
+        """
+        return _open(cls, Path(path), verify)
+
+    @cached_property
+    def link_names(self) -> tuple[str, ...]:
+        """The links that were sampled, in the plan's order."""
+        return tuple(link.name for link in self.plan.topology.links if link.name in self._columns)
+
+    def series(self, link: str) -> LinkSeries:
+        """Return the samples of `link`, empty when it was not sampled; KeyError when no link is called so."""
+        self.plan.topology.link(link)
+        if link not in self._columns:
+            return LinkSeries(*(np.empty(0, np.int64) for _ in range(1 + len(layout.SAMPLE_FIELDS))))
+        group, column = self._columns[link]
+        fields = np.array(group.rows[:, column : column + len(layout.SAMPLE_FIELDS)].T, np.int64, order="C")
+        fields[1:] -= fields[1:, :1]
+        return LinkSeries(self.sample_times(group), *fields)
+
+    def sample_times(self, group: SampleGroup) -> Int64Array:
+        """Return when the rows of `group` were taken, in scenario nanoseconds."""
+        return _scenario_times(group.rows[:, 0], self.plan.dilation)
+
+    def progress(self, transfer_id: int) -> tuple[Int64Array, Int64Array]:
+        """Return when (scenario ns) how many bytes of a transfer had arrived; empty when nothing is known."""
+        rows = self.all_progress
+        first, last = np.searchsorted(rows.transfer_id, [transfer_id, transfer_id + 1])
+        return rows.time_ns[first:last], rows.bytes_received[first:last]
+
+    @cached_property
+    def _columns(self) -> dict[str, tuple[SampleGroup, int]]:
+        width = len(layout.SAMPLE_FIELDS)
+        return {
+            link: (group, 1 + number * width)
+            for group in self.groups
+            for number, link in enumerate(group.links)
+            if len(group.rows)
+        }
+
+
+def _open(cls: type[Record], folder: Path, verify: bool) -> Record:
+    manifest = _manifest(folder)
+    plan = _plan(folder)
+    problems: list[str] = []
+    if verify:
+        problems += codec.differences(folder, manifest.get("files") or {})
+    reader = _Reader(folder, plan, problems)
+    return cls(
+        path=folder,
+        plan=plan,
+        manifest=manifest,
+        environment=reader.attempt(lambda: codec.read_mapping(folder, layout.ENVIRONMENT), {}),
+        facts=reader.attempt(lambda: codec.read_mapping(folder, layout.FACTS), {}),
+        background=reader.background(),
+        outcomes=reader.outcomes(),
+        paths=reader.paths(),
+        groups=reader.groups(),
+        all_progress=reader.progress(),
+        problems=tuple(dict.fromkeys(problems)),
+    )
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    try:
+        manifest = codec.read_mapping(folder, layout.MANIFEST)
+    except Damage as damage:
+        raise InputError(f"{folder}: this is no record of a run: {damage}") from None
+    version = manifest.get("format_version")
+    if version != layout.FORMAT_VERSION:
+        raise InputError(
+            f"{folder}: the record has format {version}; this version of testbed reads "
+            f"format {layout.FORMAT_VERSION}"
+        )
+    return manifest
+
+
+def _plan(folder: Path) -> Plan:
+    try:
+        return from_json(codec.read_text(folder, layout.PLAN))
+    except Damage as damage:
+        raise InputError(f"{folder}: the record cannot be read: {damage}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{folder}: the record cannot be read: {layout.PLAN}: {error}") from None
+
+
+class _Reader:
+    """Reads one part after the other and notes in `problems` what could not be read."""
+
+    def __init__(self, folder: Path, plan: Plan, problems: list[str]) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._problems = problems
+
+    def attempt(self, read: Callable[[], _Value], otherwise: _Value) -> _Value:
+        try:
+            return read()
+        except Damage as damage:
+            self._problems.append(str(damage))
+            return otherwise
+
+    def background(self) -> Any:
+        if not self._plan.background and not (self._folder / layout.BACKGROUND).exists():
+            return []
+        return self.attempt(lambda: codec.read_json(self._folder, layout.BACKGROUND), [])
+
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """One for each transfer of the plan, in its order; what the file lacks counts as not completed."""
+        listed = self.attempt(lambda: codec.read_json(self._folder, layout.OUTCOMES), [])
+        found = self.attempt(lambda: parse_outcomes(listed, self._plan.dilation), {})
+        missing = [transfer.id for transfer in self._plan.transfers if transfer.id not in found]
+        if missing:
+            self._problems.append(f"{layout.OUTCOMES} has nothing about {_some(missing)}")
+        return tuple(found.get(transfer.id) or unknown_outcome(transfer) for transfer in self._plan.transfers)
+
+    def paths(self) -> dict[int, tuple[str, ...] | None]:
+        text = self.attempt(lambda: codec.read_text(self._folder, layout.DATAPATH_FLOWS), "")
+        try:
+            return measured_paths(text, self._plan)
+        except ValueError as error:
+            self._problems.append(f"{layout.DATAPATH_FLOWS} is damaged: {error}")
+            return {transfer.id: None for transfer in self._plan.transfers}
+
+    def groups(self) -> tuple[SampleGroup, ...]:
+        names = sorted(
+            name
+            for entry in (self._folder / layout.RAW).glob("*")
+            if (name := layout.group_of(entry.name)) is not None
+        )
+        if not names:
+            self._problems.append("no queue was sampled")
+        return tuple(group for name in names if (group := self._group(name)) is not None)
+
+    def _group(self, name: str) -> SampleGroup | None:
+        return self.attempt(lambda: self._sampled(name), None)
+
+    def _sampled(self, name: str) -> SampleGroup:
+        rows_name = layout.samples_rows(name)
+        header = codec.read_mapping(self._folder, layout.samples_header(name))
+        links = _links(header, layout.samples_header(name), self._plan)
+        rows, left_over = codec.open_rows(self._folder, rows_name, layout.sample_columns(len(links)))
+        self._note_cut(rows_name, left_over)
+        if header.get("rows") not in (None, len(rows)):
+            self._problems.append(f"{rows_name} has {len(rows)} rows instead of {header['rows']}")
+        return SampleGroup(name, links, rows)
+
+    def progress(self) -> Progress:
+        columns = len(layout.PROGRESS_FIELDS)
+        rows, left_over = self.attempt(
+            lambda: codec.open_rows(self._folder, layout.PROGRESS, columns),
+            (np.empty((0, columns), np.int64), 0),
+        )
+        self._note_cut(layout.PROGRESS, left_over)
+        order = np.lexsort((rows[:, 2], rows[:, 0], rows[:, 1]))
+        times = _scenario_times(rows[:, 0], self._plan.dilation)
+        return Progress(np.array(rows[:, 1])[order], times[order], np.array(rows[:, 2])[order])
+
+    def _note_cut(self, name: str, left_over: int) -> None:
+        if left_over:
+            self._problems.append(f"{name} ends within a row: {left_over} bytes left out")
+
+
+def _links(header: Mapping[str, Any], name: str, plan: Plan) -> tuple[str, ...]:
+    if header.get("format_version") != layout.FORMAT_VERSION:
+        raise Damage(f"{name} has format {header.get('format_version')}, not {layout.FORMAT_VERSION}")
+    if header.get("fields") != list(layout.SAMPLE_FIELDS):
+        raise Damage(f"{name} has the fields {header.get('fields')}, not {list(layout.SAMPLE_FIELDS)}")
+    links = tuple(header.get("links") or ())
+    unknown = set(links) - {link.name for link in plan.topology.links}
+    if unknown:
+        raise Damage(f"{name} has links that are not in the plan: {', '.join(sorted(unknown))}")
+    return links
+
+
+def _some(ids: list[int]) -> str:
+    shown = ", ".join(map(str, ids[:5]))
+    return f"transfer {shown}" + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+
+
+def _scenario_times(lab_ns: Int64Array, dilation: float) -> Int64Array:
+    if dilation == 1:
+        return np.array(lab_ns, np.int64)
+    return np.rint(lab_ns / dilation).astype(np.int64)
