@@ -1,0 +1,302 @@
+"""The scenario as frozen pydantic models: every key once, with its type, default, range and meaning.
+
+The reference table (docs/scenario-reference.md) and all checks of single values come from here. Field
+names carry units, keys (their aliases) do not, as their values do. Checks across keys are in
+`testbed.scenario.rules`, files and places in `testbed.scenario.loader`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from testbed.errors import InputError
+from testbed.scenario.kinds import Choice, Duration, Expression, Name, Number, Rate, Size, Text, Whole
+from testbed.scenario.problems import Problem, input_error
+from testbed.scenario.tree import Node, Place, Table
+
+HOSTS_MAX = 64 * 250
+
+
+def option(key: str, default: str, meaning: str) -> Any:
+    """Declare a key with its default, written as in a scenario."""
+    return Field(default=default, alias=key, description=meaning)
+
+
+def required(key: str, meaning: str) -> Any:
+    """Declare a key that must be given."""
+    return Field(alias=key, description=meaning)
+
+
+def unset(key: str, meaning: str) -> Any:
+    """Declare a key that may be left out and has no default value."""
+    return Field(default=None, alias=key, description=meaning)
+
+
+def several(key: str, meaning: str, default: tuple[str, ...] = ()) -> Any:
+    """Declare a key that takes a list."""
+    return Field(default=default, alias=key, description=meaning)
+
+
+class Section(BaseModel):
+    """Base of every mapping: unknown keys are refused, defaults are read like written values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
+
+
+def section(key: str, model: type[Section], meaning: str) -> Any:
+    """Declare a mapping all of whose keys have defaults."""
+    return Field(default_factory=model, alias=key, description=meaning)
+
+
+class Queue(Section):
+    """Marking and drop thresholds of a switch port's queue."""
+
+    kmin_bytes: Annotated[int, Size("64b", "1gb")] = option(
+        "kmin", "100kb", "backlog from which packets are marked (ECN); equal to kmax: a step, as for DCTCP"
+    )
+    kmax_bytes: Annotated[int, Size("64b", "1gb")] = option(
+        "kmax", "400kb", "backlog from which every packet is marked"
+    )
+    pmax: Annotated[float, Number(0, 1, above=True)] = option(
+        "pmax", "0.2", "marking probability just below kmax"
+    )
+    limit_bytes: Annotated[int, Size("64b", "10gb")] = option(
+        "limit", "8mb", "backlog from which packets are dropped"
+    )
+    xoff_bytes: Annotated[int | None, Size("64b", "10gb", optional=True)] = unset(
+        "xoff", "backlog at which PFC would pause the sender; not watched when left out"
+    )
+
+
+class Layer(Section):
+    """The links of one layer, both directions alike."""
+
+    rate_bps: Annotated[int, Rate("1mbit", "1tbit")] = option("rate", "100gbit", "rate of each direction")
+    delay_ns: Annotated[int, Duration("0us", "100ms")] = option("delay", "1us", "one-way propagation delay")
+    queue: Queue | None = unset(
+        "queue", "queue of this layer's ports; keys left out are as in fabric.queue"
+    )
+
+
+class Fabric(Section):
+    """A two-tier leaf-spine fabric."""
+
+    leaves: Annotated[int, Whole(1, 64)] = option("leaves", "3", "number of leaf switches")
+    spines: Annotated[int, Whole(1, 64)] = option("spines", "2", "number of spine switches")
+    hosts_per_leaf: Annotated[int, Whole(1, 250)] = option(
+        "hosts_per_leaf", "4", "host ports of each leaf"
+    )
+    host_link: Layer = section("host_link", Layer, "links between hosts and leaves")
+    fabric_link: Layer = section("fabric_link", Layer, "links between leaves and spines")
+    mtu: Annotated[int, Whole(576, 9216)] = option("mtu", "4200", "largest IP packet in bytes")
+    queue: Queue = section("queue", Queue, "queue of every switch port")
+
+    def queue_of(self, layer: Layer) -> Queue:
+        """Return the thresholds that hold for the ports of `layer`."""
+        return layer.queue or self.queue
+
+
+_RAIL = {
+    "gdr-same-switch": (
+        "GPUDirect RDMA through the NIC's own PCIe switch: the rail is never slower than the NIC, "
+        "so no stage is built"
+    )
+}
+
+
+class Prefill(Section):
+    """The hosts that compute and send KV: p1, p2, ..."""
+
+    count: Annotated[int, Whole(1, HOSTS_MAX)] = option("count", "8", "number of prefill hosts")
+    leaves: tuple[Annotated[int, Whole(1, 64)], ...] = several(
+        "leaves", "leaves the hosts fill in this order; left out: leaf 1 onwards"
+    )
+    gpu_to_nic: Annotated[str, Choice(_RAIL)] = option(
+        "gpu_to_nic", "gdr-same-switch", "path from GPU to NIC inside the host"
+    )
+
+
+class Decode(Section):
+    """The hosts that receive KV and decode: d1, d2, ..."""
+
+    count: Annotated[int, Whole(1, HOSTS_MAX)] = option("count", "1", "number of decode hosts")
+    leaves: tuple[Annotated[int, Whole(1, 64)], ...] = several(
+        "leaves", "leaves the hosts fill in this order; left out: the first leaf without prefill hosts onwards"
+    )
+    nic_to_gpu: Annotated[str, Choice(_RAIL)] = option(
+        "nic_to_gpu", "gdr-same-switch", "path from NIC to GPU inside the host"
+    )
+
+
+class Hosts(Section):
+    """Both roles."""
+
+    prefill: Prefill = section("prefill", Prefill, "hosts that send KV")
+    decode: Decode = section("decode", Decode, "hosts that receive KV")
+
+
+class Transport(Section):
+    """TCP as the hosts run it."""
+
+    kind: Annotated[str, Choice({"tcp": ""})] = option("kind", "tcp", "transport of the transfers")
+    congestion_control: Annotated[str, Choice(dict.fromkeys(("dctcp", "cubic", "reno", "bbr"), ""))] = option(
+        "congestion_control", "dctcp", "Linux congestion control of the transfers"
+    )
+    ecn: Annotated[str, Choice({"auto": "true for dctcp, else false", "true": "", "false": ""})] = option(
+        "ecn", "auto", "whether connections negotiate ECN"
+    )
+    rto_min_ns: Annotated[int, Duration("1ms", "1s")] = option(
+        "rto_min", "1ms", "shortest retransmission timeout"
+    )
+
+    @property
+    def ecn_on(self) -> bool:
+        """Whether ECN is negotiated, with `auto` resolved."""
+        return self.congestion_control == "dctcp" if self.ecn == "auto" else self.ecn == "true"
+
+
+HASH_FIELDS = ("ip_src", "ip_dst", "tcp_src", "tcp_dst", "udp_src", "udp_dst")
+
+
+class Routing(Section):
+    """How leaves choose a spine."""
+
+    policy: Annotated[str, Choice({"ecmp": "a hash of hash_fields chooses the spine of each flow"})] = option(
+        "policy", "ecmp", "how a leaf chooses a spine"
+    )
+    hash_fields: tuple[Annotated[str, Choice(dict.fromkeys(HASH_FIELDS, ""))], ...] = several(
+        "hash_fields", "header fields that are hashed", HASH_FIELDS[:4]
+    )
+
+
+class Requests(Section):
+    """Requests that each hand their KV from a prefill to a decode host."""
+
+    kind: Annotated[str, Choice({"burst": "`count` requests whose prefill ends within `window`"})] = option(
+        "kind", "burst", "how requests arrive"
+    )
+    count: Annotated[int, Whole(1, 100_000)] = option("count", "8", "number of requests")
+    window_ns: Annotated[int, Duration("0us", "60min")] = option(
+        "window", "0us", "start times are drawn uniformly from [0, window)"
+    )
+    kv_bytes: Annotated[int, Size("1b", "1tib")] = required("kv_bytes", "KV handed over by each request")
+
+
+class Transfer(Section):
+    """One transfer written out."""
+
+    source: Annotated[str, Text(1, 15)] = required("from", "sending host, as p1")
+    destination: Annotated[str, Text(1, 15)] = required("to", "receiving host, as d1")
+    size_bytes: Annotated[int, Size("1b", "1tib")] = required("bytes", "payload")
+    start_ns: Annotated[int, Duration("0us", "60min")] = option("start", "0us", "when it is ready to leave")
+
+
+class Background(Section):
+    """One iperf3 flow beside the transfers."""
+
+    source: Annotated[str, Text(1, 15)] = required("from", "sending host, as p1")
+    destination: Annotated[str, Text(1, 15)] = required("to", "receiving host, as d1")
+    protocol: Annotated[str, Choice({"tcp": "", "udp": ""})] = option("protocol", "tcp", "protocol of the flow")
+    rate_bps: Annotated[int | None, Rate("1kbit", "1tbit", optional=True)] = unset(
+        "rate", "sending rate; required for udp, left out for tcp: as fast as TCP goes"
+    )
+    start_ns: Annotated[int, Duration("0us", "60min")] = option("start", "0us", "when it starts")
+    duration_ns: Annotated[int, Duration("1us", "60min")] = required("duration", "how long it sends")
+
+
+class Scale(Section):
+    """Factors that shrink a workload."""
+
+    size_factor: Annotated[float, Number(0, 1, above=True)] = option(
+        "bytes", "1", "factor on the size of every transfer; nothing becomes less than one byte"
+    )
+
+
+_MOONCAKE = (
+    "the prefill host pushes when it has finished, one TCP stream for each transfer; "
+    "slicing over several NICs is not modelled"
+)
+
+
+class Workload(Section):
+    """What is transferred: `requests` or `transfers`, one of the two."""
+
+    model: Annotated[str | None, Text(1, 64, optional=True)] = unset(
+        "model", "named in the report; the size of a transfer is requests.kv_bytes"
+    )
+    connector: Annotated[str, Choice({"mooncake": _MOONCAKE})] = option(
+        "connector", "mooncake", "how KV is handed over"
+    )
+    placement: Annotated[
+        str, Choice({"round-robin": "request k goes from prefill host k mod nP to decode host k mod nD"})
+    ] = option("placement", "round-robin", "which hosts serve a request")
+    requests: Requests | None = unset("requests", "generated requests")
+    transfers: tuple[Transfer, ...] = several("transfers", "transfers written out, instead of requests")
+    background: tuple[Background, ...] = several("background", "iperf3 flows beside the transfers")
+    scale: Scale = section("scale", Scale, "shrinks the workload")
+
+
+class Controller(Section):
+    """The OpenFlow controller."""
+
+    framework: Annotated[str, Choice({"os-ken": "", "ryu": ""})] = option(
+        "framework", "os-ken", "framework the controller runs on"
+    )
+
+
+class Measure(Section):
+    """How often is sampled."""
+
+    interval_ns: Annotated[int, Duration("1us", "1s")] = option(
+        "interval", "20us", "between two samples of every queue"
+    )
+    progress_ns: Annotated[int, Duration("1us", "1s")] = option(
+        "progress", "100us", "longest time between two records of a receiving transfer"
+    )
+
+
+class Deadline(Section):
+    """When a run that has not ended is given up."""
+
+    scenario_ns: Annotated[int | None, Duration("1us", "1440min", optional=True)] = unset(
+        "scenario", "in scenario time; left out: 20 times the ideal duration and 2 s"
+    )
+    real_ns: Annotated[int, Duration("1s", "1440min")] = option("real", "600s", "in real time")
+
+
+class Scenario(Section):
+    """A whole scenario. `where` and `error` speak of the file it was read from."""
+
+    name: Annotated[
+        str,
+        Name(r"[a-z0-9][a-z0-9-]{0,47}", "1 to 48 of a-z, 0-9 and '-', not starting with '-'"),
+    ] = required("name", "names the run's directory and the report")
+    description: Annotated[str, Text(0, 500)] = option("description", "", "one sentence for lists and reports")
+    fabric: Fabric = section("fabric", Fabric, "the switches and links")
+    hosts: Hosts = section("hosts", Hosts, "the servers")
+    transport: Transport = section("transport", Transport, "the transport protocol")
+    routing: Routing = section("routing", Routing, "the choice of paths")
+    workload: Workload = section("workload", Workload, "the transfers")
+    controller: Controller = section("controller", Controller, "the OpenFlow controller")
+    measure: Measure = section("measure", Measure, "the sampling")
+    dilation: Annotated[float, Number(1, 1_000_000)] = option(
+        "dilation", "1", "slows everything by this factor; with the real clock only"
+    )
+    deadline: Deadline = section("deadline", Deadline, "when to give up")
+    expect: tuple[Annotated[str, Expression()], ...] = several(
+        "expect", "expectations of the summary, `path op value`"
+    )
+    _tree: Node = PrivateAttr(default_factory=lambda: Table({}, Place(0, 0, "scenario")))
+
+    @classmethod
+    def at(cls, data: object, tree: Node) -> Scenario:
+        """Return the scenario of validated `data` that was read from `tree`; pydantic.ValidationError."""
+        scenario = cls.model_validate(data)
+        scenario._tree = tree
+        return scenario
+
+    def error(self, *problems: Problem) -> InputError:
+        """Return the error that reports `problems` at their places in the scenario's files."""
+        return input_error(self._tree, problems)

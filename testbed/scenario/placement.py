@@ -1,0 +1,75 @@
+"""Which leaf each host hangs on, and which transfers the workload asks for. Pure functions of a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from testbed.scenario.models import Scenario
+from topologies import LeafSpine
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The leaf number (from 1) of every host, in the order of the hosts' numbers."""
+
+    prefill_leaves: tuple[int, ...]
+    decode_leaves: tuple[int, ...]
+
+
+def place_hosts(scenario: Scenario) -> Placement:
+    """Return where the hosts hang. A role without room gets fewer leaves than it has hosts.
+
+    Roles with `leaves` of their own fill those in order. Otherwise prefill hosts fill leaf 1 onwards;
+    decode hosts start on the first leaf without a prefill host if all of them fit from there on, and
+    take the next free ports otherwise.
+    """
+    fabric, hosts = scenario.fabric, scenario.hosts
+    free = dict.fromkeys(range(1, fabric.leaves + 1), fabric.hosts_per_leaf)
+    prefill = _take(free, hosts.prefill.leaves, hosts.prefill.count)
+    decode = _take(free, hosts.decode.leaves, hosts.decode.count)
+    if not hosts.prefill.leaves:
+        prefill = _take(free, free, hosts.prefill.count)
+    if not hosts.decode.leaves:
+        decode = _take(free, _decode_leaves(free, prefill, hosts.decode.count), hosts.decode.count)
+    return Placement(prefill, decode)
+
+
+def leaf_spine(scenario: Scenario) -> LeafSpine:
+    """Return what `topologies.build_leaf_spine` needs."""
+    fabric, placement = scenario.fabric, place_hosts(scenario)
+    return LeafSpine(
+        leaves=fabric.leaves,
+        spines=fabric.spines,
+        hosts_per_leaf=fabric.hosts_per_leaf,
+        host_rate_bps=fabric.host_link.rate_bps,
+        host_delay_ns=fabric.host_link.delay_ns,
+        fabric_rate_bps=fabric.fabric_link.rate_bps,
+        fabric_delay_ns=fabric.fabric_link.delay_ns,
+        prefill_leaves=placement.prefill_leaves,
+        decode_leaves=placement.decode_leaves,
+    )
+
+
+def _decode_leaves(free: dict[int, int], prefill: tuple[int, ...], count: int) -> list[int]:
+    taken = set(prefill)
+    start = next((leaf for leaf in free if leaf not in taken), None)
+    if start is not None:
+        rest = [leaf for leaf in free if leaf >= start]
+        if sum(free[leaf] for leaf in rest) >= count:
+            return rest
+    return list(free)
+
+
+def _take(free: dict[int, int], leaves: Iterable[int], count: int) -> tuple[int, ...]:
+    taken = tuple(islice(_ports(free, leaves), count))
+    for leaf in taken:
+        free[leaf] -= 1
+    return taken
+
+
+def _ports(free: dict[int, int], leaves: Iterable[int]) -> Iterator[int]:
+    for leaf in leaves:
+        for _ in range(free.get(leaf, 0)):
+            yield leaf

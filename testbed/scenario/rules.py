@@ -1,0 +1,144 @@
+"""Checks across keys: what no single value can tell. Called by the loader once every value is valid.
+
+Each check yields problems at the key a person would change. Nothing here reads files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from testbed.scenario.models import Background, Queue, Scenario, Transfer
+from testbed.scenario.placement import leaf_spine, place_hosts
+from testbed.scenario.problems import Problem
+from testbed.scenario.tree import Path
+from testbed.units import format_bytes
+from topologies import build_leaf_spine
+
+ETHERNET_BYTES = 14
+"""The Ethernet header, which queues count; preamble, gap and FCS they do not."""
+
+
+def problems(scenario: Scenario) -> Iterator[Problem]:
+    """Yield everything that is wrong across keys."""
+    for path, queue in _queues(scenario):
+        yield from _queue(path, queue, scenario.fabric.mtu)
+    yield from _repeats(("hosts", "prefill", "leaves"), scenario.hosts.prefill.leaves)
+    yield from _repeats(("hosts", "decode", "leaves"), scenario.hosts.decode.leaves)
+    yield from _repeats(("routing", "hash_fields"), scenario.routing.hash_fields)
+    if not scenario.routing.hash_fields:
+        yield Problem(("routing", "hash_fields"), "is empty", "name at least one field")
+    yield from _hosts(scenario)
+    yield from _workload(scenario)
+
+
+def _queues(scenario: Scenario) -> Iterator[tuple[Path, Queue]]:
+    fabric = scenario.fabric
+    yield ("fabric", "queue"), fabric.queue
+    for key, layer in (("host_link", fabric.host_link), ("fabric_link", fabric.fabric_link)):
+        if layer.queue is not None:
+            yield ("fabric", key, "queue"), layer.queue
+
+
+def _queue(path: Path, queue: Queue, mtu: int) -> Iterator[Problem]:
+    packet = mtu + ETHERNET_BYTES
+    if queue.kmin_bytes < packet:
+        allowed = f"at least mtu + {ETHERNET_BYTES}, {packet}b"
+        yield Problem((*path, "kmin"), "is less than one packet", allowed)
+    sizes = {"kmin": queue.kmin_bytes, "kmax": queue.kmax_bytes, "xoff": queue.xoff_bytes or 0}
+    bounds = {"kmin": "kmax", "kmax": "limit", "xoff": "limit"}
+    sizes["limit"] = queue.limit_bytes
+    for low, high in bounds.items():
+        if sizes[low] > sizes[high]:
+            yield Problem(
+                (*path, low),
+                f"is above {high}",
+                f"at most {high}, {format_bytes(sizes[high])}",
+                default=format_bytes(sizes[low]),
+                beside=((*path, high),),
+            )
+
+
+def _repeats(path: Path, values: tuple[object, ...]) -> Iterator[Problem]:
+    for number, value in enumerate(values):
+        if value in values[:number]:
+            yield Problem((*path, number), "is repeated", "name each once")
+
+
+def _hosts(scenario: Scenario) -> Iterator[Problem]:
+    placement, hosts, leaves = place_hosts(scenario), scenario.hosts, scenario.fabric.leaves
+    unknown = [*_leaves("prefill", hosts.prefill.leaves, leaves), *_leaves("decode", hosts.decode.leaves, leaves)]
+    if unknown:
+        yield from unknown
+    elif len(placement.prefill_leaves) < hosts.prefill.count:
+        yield _no_room(scenario, "prefill", hosts.prefill.count, len(hosts.prefill.leaves))
+    elif len(placement.decode_leaves) < hosts.decode.count:
+        yield _no_room(scenario, "decode", hosts.decode.count, len(hosts.decode.leaves))
+    else:
+        yield from _names(scenario)
+
+
+def _leaves(role: str, numbers: tuple[int, ...], leaves: int) -> Iterator[Problem]:
+    for index, number in enumerate(numbers):
+        if number > leaves:
+            yield Problem(("hosts", role, "leaves", index), "is no leaf", f"1 to {leaves}")
+
+
+def _no_room(scenario: Scenario, role: str, count: int, listed: int) -> Problem:
+    fabric, hosts = scenario.fabric, scenario.hosts
+    leaves = listed or fabric.leaves
+    return Problem(
+        ("hosts", role, "count"),
+        "is more than there are free slots",
+        f"{leaves} leaves x {fabric.hosts_per_leaf} hosts_per_leaf are "
+        f"{leaves * fabric.hosts_per_leaf} slots for {hosts.prefill.count} prefill and "
+        f"{hosts.decode.count} decode hosts",
+        default=str(count),
+        beside=(("hosts", role, "leaves"), ("fabric", "hosts_per_leaf"), ("fabric", "leaves")),
+    )
+
+
+def _names(scenario: Scenario) -> Iterator[Problem]:
+    try:
+        build_leaf_spine(leaf_spine(scenario))
+    except ValueError as error:
+        # The sizes are right one by one; what is left is a name that their digits make too long.
+        wrong, _, allowed = str(error).partition(": ")
+        yield Problem(("fabric", "leaves"), f"cannot be built: {wrong}", allowed)
+
+
+def host_names(scenario: Scenario) -> tuple[str, ...]:
+    """Return the names of all hosts: p1, p2, ..., d1, d2, ..."""
+    prefill = (f"p{number}" for number in range(1, scenario.hosts.prefill.count + 1))
+    decode = (f"d{number}" for number in range(1, scenario.hosts.decode.count + 1))
+    return (*prefill, *decode)
+
+
+def _workload(scenario: Scenario) -> Iterator[Problem]:
+    workload = scenario.workload
+    path: Path = ("workload",)
+    if workload.requests is not None and workload.transfers:
+        yield Problem((*path, "transfers"), "stands beside requests", "give one of the two", show=False)
+    if workload.requests is None and not workload.transfers:
+        yield Problem(path, "has no transfer", "give requests or transfers", show=False)
+    names = host_names(scenario)
+    for number, transfer in enumerate(workload.transfers):
+        yield from _ends((*path, "transfers", number), transfer, names)
+    for number, flow in enumerate(workload.background):
+        yield from _ends((*path, "background", number), flow, names)
+        if flow.protocol == "udp" and flow.rate_bps is None:
+            at = (*path, "background", number, "rate")
+            yield Problem(at, "is missing", "a udp flow needs the rate it sends at")
+
+
+def _ends(path: Path, flow: Transfer | Background, names: tuple[str, ...]) -> Iterator[Problem]:
+    for key, name in (("from", flow.source), ("to", flow.destination)):
+        if name not in names:
+            yield Problem((*path, key), "is no host", _spans(names), names)
+    if flow.source == flow.destination:
+        yield Problem((*path, "to"), "is the sender itself", "name another host")
+
+
+def _spans(names: tuple[str, ...]) -> str:
+    roles = [[name for name in names if name.startswith(letter)] for letter in "pd"]
+    spans = [f"{role[0]} to {role[-1]}" if len(role) > 1 else role[0] for role in roles]
+    return f"the hosts are {' and '.join(spans)}"
