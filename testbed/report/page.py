@@ -1,0 +1,125 @@
+"""The report: one HTML file that a browser opens without a network, made from a record.
+
+Collects what the other modules of this package prepare and fills the template; it computes no result of its
+own (`testbed.analysis` does). Called by the command line, after a run and for `testbed report`.
+
+The page's content policy allows no request of any kind and no script but the page's own, by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from testbed.analysis import TransferLoss, summarise, transfer_losses
+from testbed.record import layout
+from testbed.record.reader import Record
+from testbed.report import headline, linkchart, links, numbers, settings, stretches, transfers
+from topologies.model import SEGMENTS
+
+TEMPLATE = "report.html.j2"
+STYLE = "report.css"
+SCRIPT = "report.js"
+
+_FORMATS = {
+    "bytes": numbers.format_bytes,
+    "count": numbers.format_count,
+    "factor": numbers.format_factor,
+    "ms": numbers.format_ms,
+    "ns": numbers.format_ns,
+    "percent": numbers.format_percent,
+    "rate": numbers.format_rate,
+}
+
+
+def write_report(record_path: Path | str) -> Path:
+    """Write `report.html` into the record directory and return its path.
+
+    The file appears complete or not at all. Raises InputError when the directory is no record.
+    """
+    record = Record.open(record_path)
+    page = render_report(record, summarise(record), transfer_losses(record))
+    target = Path(record_path) / layout.REPORT
+    _write_whole(target, page)
+    return target
+
+
+def render_report(record: Record, summary: Mapping[str, Any], losses: Sequence[TransferLoss]) -> str:
+    """Return the page of a record as HTML.
+
+    `summary` is the document of `summary.json`, in scenario milliseconds, bytes and fractions. `losses` may
+    be empty: bars then have one colour.
+    """
+    window, groups = links.group_links(record, summary)
+    rows = transfers.transfer_rows(record, losses)
+    script = _asset(SCRIPT)
+    return _template().render(
+        style=Markup(_asset(STYLE)),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        record=record,
+        plan=record.plan,
+        summary=summary,
+        fidelity=headline.fidelity(summary),
+        figures=headline.figures(summary),
+        stretches=stretches.stretches(summary),
+        verdict_text=summary["verdict"]["text"].replace(" %", f"{numbers.UNIT_SPACE}%"),
+        lost_ns=sum(amount for row in rows for amount in row.lost_ns.values()),
+        ideal_ns=sum(row.transfer.ideal_ns for row in rows if row.fct_ns is not None),
+        window=window,
+        ticks=links.time_ticks(window),
+        groups=groups,
+        sizes=linkchart,
+        timeline=transfers.draw_timeline(rows, window),
+        cdf=transfers.draw_cdf(rows),
+        slowest=transfers.slowest(rows),
+        tables=(*settings.setting_tables(record.plan), settings.environment_table(record.environment)),
+        queues=settings.queue_kinds(record.plan),
+        table=_table(summary),
+        segments=SEGMENTS,
+        formats=_FORMATS,
+        checks=summary["fidelity"].get("checks", ()),
+    )
+
+
+def _table(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return all links with their figures, worst first."""
+    return sorted(summary["links"].items(), key=lambda entry: links.badness(entry[1]), reverse=True)
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files("testbed.report").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _template() -> jinja2.Template:
+    """Prepare the template: all text is escaped, and a name it does not know is an error."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= _FORMATS
+    return environment.from_string(_asset(TEMPLATE))
+
+
+def _write_whole(target: Path, text: str) -> None:
+    """Write beside the target and rename, so that a reader never meets half a page."""
+    handle, name = tempfile.mkstemp(prefix=".report-", dir=target.parent)
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)  # mkstemp's 0600 would keep a page from the colleague it is meant for
+        os.replace(name, target)
+    except BaseException:
+        os.unlink(name)
+        raise

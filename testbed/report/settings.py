@@ -1,0 +1,169 @@
+"""The settings of a run and what it ran on, as tables of names and values.
+
+Reads the plan and the record's environment; judges nothing. Called by `testbed.report.page`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.plan.model import Plan, Queue
+from testbed.report.numbers import format_bytes, format_count, format_ns, format_rate, significant
+from topologies.model import SEGMENTS, Link, Topology
+
+NAMES_MOST = 4
+"""So many names are listed before the rest is counted."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A heading with rows of a name and a value."""
+
+    heading: str
+    rows: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class QueueKind:
+    """Queues of one segment that have the same settings."""
+
+    segment: str
+    links: tuple[str, ...]
+    queue: Queue
+    rate_bps: int
+    delay_ns: int
+
+    @property
+    def names(self) -> str:
+        """The links' names, shortened."""
+        return some(self.links)
+
+
+def some(names: Sequence[str]) -> str:
+    """Return names as a list, of which all after the first few are only counted."""
+    shown = ", ".join(names[:NAMES_MOST])
+    rest = len(names) - NAMES_MOST
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def setting_tables(plan: Plan) -> tuple[Table, ...]:
+    """Return the plan's settings; queues are in `queue_kinds`."""
+    return (
+        Table("Run", tuple(_run(plan))),
+        Table("Fabric", tuple(_fabric(plan.topology, plan.mtu))),
+        Table("Transport and routing", tuple(_transport(plan))),
+        Table("Workload", tuple(_workload(plan))),
+        Table("Measurement", tuple(_measurement(plan))),
+    )
+
+
+def queue_kinds(plan: Plan) -> tuple[QueueKind, ...]:
+    """Return the plan's queues, alike ones of a segment together, in the order of the path."""
+    links = {link.name: link for link in plan.topology.links}
+    alike: dict[tuple[object, ...], list[Queue]] = {}
+    for queue in plan.queues:
+        link = links[queue.link]
+        alike.setdefault((link.segment, link.rate_bps, link.delay_ns, *_settings(queue)), []).append(queue)
+    kinds = [_kind(links[queues[0].link], queues) for queues in alike.values()]
+    return tuple(sorted(kinds, key=lambda kind: SEGMENTS.index(kind.segment)))
+
+
+def environment_table(environment: Mapping[str, Any]) -> Table:
+    """Return what the record knows of machine, versions and time spent, nested names joined by dots."""
+    return Table("Machine and versions", tuple(_flat(environment)))
+
+
+def _kind(link: Link, queues: Sequence[Queue]) -> QueueKind:
+    names = tuple(queue.link for queue in queues)
+    return QueueKind(link.segment, names, queues[0], link.rate_bps, link.delay_ns)
+
+
+def _settings(queue: Queue) -> tuple[object, ...]:
+    marking = (queue.marking, queue.kmin_bytes, queue.kmax_bytes, queue.pmax)
+    return (*marking, queue.limit_bytes, queue.xoff_bytes)
+
+
+def _run(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield "scenario", plan.scenario
+    yield "seed", str(plan.seed)
+    yield "backend", plan.backend
+    yield "clock", plan.clock
+    yield "dilation", f"{plan.dilation:g}"
+    yield "controller", plan.framework
+    scenario_time = format_ns(plan.deadline.scenario_ns)
+    yield "deadline", f"{scenario_time} of scenario time, {plan.deadline.real_s:g} s of real time"
+    if plan.expectations:
+        yield "expectations", "; ".join(plan.expectations)
+
+
+def _fabric(topology: Topology, mtu: int) -> Iterator[tuple[str, str]]:
+    yield "leaves", _count_and_names(switch.name for switch in topology.switches_of("leaf"))
+    yield "spines", _count_and_names(switch.name for switch in topology.switches_of("spine"))
+    for role in ("prefill", "decode"):
+        placed = [f"{host.name} on {host.leaf}" for host in topology.hosts if host.role == role]
+        yield f"{role} hosts", _count_and_names(placed)
+    hosts = {host.name for host in topology.hosts}
+    access = {link.rate_bps for link in topology.links if link.src in hosts or link.dst in hosts}
+    fabric = {link.rate_bps for link in topology.links if not {link.src, link.dst} & hosts}
+    yield "host links", ", ".join(format_rate(rate) for rate in sorted(access)) or "none"
+    yield "fabric links", ", ".join(format_rate(rate) for rate in sorted(fabric)) or "none"
+    yield "MTU", f"{mtu} B"
+
+
+def _count_and_names(names: Iterable[str]) -> str:
+    listed = list(names)
+    return f"{len(listed)}: {some(listed)}" if listed else "none"
+
+
+def _transport(plan: Plan) -> Iterator[tuple[str, str]]:
+    transport, routing = plan.transport, plan.routing
+    yield "transport", transport.kind
+    yield "congestion control", transport.congestion_control
+    yield "ECN", "negotiated" if transport.ecn else "off"
+    yield "shortest retransmission timeout", format_ns(transport.rto_min_ns)
+    yield "routing", routing.policy
+    yield "hashed fields", ", ".join(routing.hash_fields) or "none"
+    yield "hash seed", str(routing.hash_seed)
+
+
+def _workload(plan: Plan) -> Iterator[tuple[str, str]]:
+    sizes = sorted({transfer.bytes for transfer in plan.transfers})
+    yield "transfers", format_count(len(plan.transfers))
+    if sizes:
+        starts = [transfer.start_ns for transfer in plan.transfers]
+        yield "bytes of each", _span(format_bytes(sizes[0]), format_bytes(sizes[-1]))
+        yield "starts", _span(format_ns(min(starts)), format_ns(max(starts)))
+    yield "background flows", format_count(len(plan.background))
+    for flow in plan.background:
+        rate = format_rate(flow.rate_bps) if flow.rate_bps else "as fast as it goes"
+        when = f"{format_ns(flow.start_ns)} for {format_ns(flow.duration_ns)}"
+        yield f"background {flow.id}", f"{flow.protocol}, {flow.src} to {flow.dst}, {rate}, from {when}"
+
+
+def _span(first: str, last: str) -> str:
+    return first if first == last else f"{first} to {last}"
+
+
+def _measurement(plan: Plan) -> Iterator[tuple[str, str]]:
+    yield "queues sampled every", format_ns(plan.measure.interval_ns)
+    yield "progress logged every", format_ns(plan.measure.progress_ns)
+    yield "ideal end of the last transfer", format_ns(plan.ideal_last_end_ns)
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name in sorted(values):
+        value, path = values[name], f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{path}.")
+        else:
+            yield path, _text(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return significant(value)
+    if isinstance(value, list | tuple):
+        return " ".join(_text(entry) for entry in value)
+    return str(value)

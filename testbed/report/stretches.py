@@ -1,0 +1,104 @@
+"""The path as five stretches: time lost in each, and its worst link beside the average that hides it.
+
+Reads the summary only. Called by `testbed.report.page`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.report.links import badness, drain_ns
+from topologies.model import SEGMENTS
+
+SENDER = "sender"
+"""What no stretch explains."""
+
+MEANING = {
+    "source-rail": "prefill GPU to its NIC, and the NIC's link to the leaf",
+    "source-leaf": "uplinks of the prefill side's leaves",
+    "spine": "spine ports towards the decode side's leaves",
+    "dest-leaf": "the leaf's port to the decode host",
+    "dest-landing": "decode NIC to GPU memory",
+    SENDER: "slow start, pacing, timeouts, the application: time that no queue explains",
+}
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A peak beside the mean that hides it, both with their bar's length as a fraction of the longest."""
+
+    peak: float
+    mean: float
+    peak_bar: float
+    mean_bar: float
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """One stretch of the path. `worst` is its worst link's name; None when it has no queue in this run.
+
+    `utilisation` holds fractions: the worst link's busiest bin, and the mean over all links of the stretch.
+    `queue` holds bytes: the worst link's longest queue, and the mean queue over all of its links.
+    """
+
+    segment: str
+    meaning: str
+    share: float | None
+    accused: bool
+    links: int
+    worst: str | None
+    worst_mean_utilisation: float | None
+    drain_ns: float
+    utilisation: Pair | None
+    queue: Pair | None
+
+
+def stretches(summary: Mapping[str, Any]) -> tuple[Stretch, ...]:
+    """Return the five stretches in the order of the path, then the sender."""
+    longest_ns = max((drain_ns(figures) for figures in summary["links"].values()), default=0.0)
+    return tuple(_stretch(segment, summary, longest_ns) for segment in (*SEGMENTS, SENDER))
+
+
+def _stretch(segment: str, summary: Mapping[str, Any], longest_ns: float) -> Stretch:
+    verdict = summary["verdict"]
+    links = {name: figures for name, figures in summary["links"].items() if figures["segment"] == segment}
+    worst = _worst(links, verdict)
+    return Stretch(
+        segment=segment,
+        meaning=MEANING[segment],
+        share=verdict["shares"].get(segment),
+        accused=segment == verdict["segment"],
+        links=len(links),
+        worst=worst,
+        worst_mean_utilisation=links[worst]["utilisation"]["mean"] if worst else None,
+        drain_ns=drain_ns(links[worst]) if worst else 0.0,
+        utilisation=_utilisation(links, worst) if worst else None,
+        queue=_queue(links, worst, longest_ns) if worst else None,
+    )
+
+
+def _worst(links: Mapping[str, Any], verdict: Mapping[str, Any]) -> str | None:
+    """Return the link the verdict names where it is one of these, else the worst by its own figures."""
+    if verdict["link"] in links:
+        return str(verdict["link"])
+    return max(links, key=lambda name: badness(links[name]), default=None)
+
+
+def _utilisation(links: Mapping[str, Any], worst: str) -> Pair:
+    peak = links[worst]["utilisation"]["peak"] or 0.0
+    mean = _mean([figures["utilisation"]["mean"] for figures in links.values()])
+    return Pair(peak, mean, min(1.0, peak), min(1.0, mean))
+
+
+def _queue(links: Mapping[str, Any], worst: str, longest_ns: float) -> Pair:
+    """Compare queues by the wait they mean, so that bars of links of different rates can be compared."""
+    peak = links[worst]["queue_bytes"]["max"] or 0
+    mean = _mean([figures["queue_bytes"]["mean"] for figures in links.values()])
+    bar = drain_ns(links[worst]) / longest_ns if longest_ns else 0.0
+    return Pair(peak, mean, bar, bar * mean / peak if peak else 0.0)
+
+
+def _mean(values: list[float | None]) -> float:
+    return sum(value or 0.0 for value in values) / len(values)
