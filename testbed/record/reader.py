@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from testbed.plan.codec import from_json
 
 from testbed.errors import InputError
+from testbed.plan.codec import from_json
 from testbed.plan.model import Plan
 from testbed.record import codec, layout
 from testbed.record.codec import Damage, Int64Array
@@ -141,7 +141,7 @@ def _open(cls: type[Record], folder: Path, verify: bool) -> Record:
         path=folder,
         plan=plan,
         manifest=manifest,
-        environment=reader.attempt(lambda: codec.read_mapping(folder, layout.ENVIRONMENT), {}),
+        environment=reader.environment(),
         facts=reader.attempt(lambda: codec.read_mapping(folder, layout.FACTS), {}),
         background=reader.background(),
         outcomes=reader.outcomes(),
@@ -171,7 +171,7 @@ def _plan(folder: Path) -> Plan:
         return from_json(codec.read_text(folder, layout.PLAN))
     except Damage as damage:
         raise InputError(f"{folder}: the record cannot be read: {damage}") from None
-    except (ValueError, TypeError, KeyError) as error:
+    except InputError as error:
         raise InputError(f"{folder}: the record cannot be read: {layout.PLAN}: {error}") from None
 
 
@@ -190,6 +190,11 @@ class _Reader:
             self._problems.append(str(damage))
             return otherwise
 
+    def environment(self) -> dict[str, Any]:
+        if not (self._folder / layout.ENVIRONMENT).exists():
+            return {}  # no fact of the run, and written last
+        return self.attempt(lambda: codec.read_mapping(self._folder, layout.ENVIRONMENT), {})
+
     def background(self) -> Any:
         if not self._plan.background and not (self._folder / layout.BACKGROUND).exists():
             return []
@@ -197,8 +202,10 @@ class _Reader:
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """One for each transfer of the plan, in its order; what the file lacks counts as not completed."""
-        listed = self.attempt(lambda: codec.read_json(self._folder, layout.OUTCOMES), [])
-        found = self.attempt(lambda: parse_outcomes(listed, self._plan.dilation), {})
+        none: dict[int, Outcome] = {}
+        found = self.attempt(
+            lambda: parse_outcomes(codec.read_json(self._folder, layout.OUTCOMES), self._plan.dilation), none
+        )
         missing = [transfer.id for transfer in self._plan.transfers if transfer.id not in found]
         if missing:
             self._problems.append(f"{layout.OUTCOMES} has nothing about {_some(missing)}")

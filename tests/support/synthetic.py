@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from testbed.plan.codec import to_json
 
+from testbed.plan.codec import to_json
 from testbed.plan.model import Deadline, Measure, Plan, Queue, Routing, Transfer, Transport
 from testbed.record import layout
 from tests.support.fluid import Case, Floats, Span, arrival, spans_of
@@ -202,7 +202,7 @@ def reseal(folder: Path) -> None:
 def datapath_flows(case: Case) -> str:
     """Return what Open vSwitch would print for these paths, one flow for each transfer and switch."""
     hosts = {host.name: host for host in case.plan.topology.hosts}
-    lines = []
+    lines: list[str] = []
     for transfer, path in zip(case.plan.transfers, case.paths, strict=True):
         source, target = hosts[transfer.src], hosts[transfer.dst]
         for arrived, left in pairwise(path):

@@ -1,0 +1,10 @@
+"""From a record to its summary: pure functions that anyone can run again, on any machine, without root.
+
+Nothing here touches the lab or the network. The report, the checks and the command line call `summarise`,
+`write_outputs` and `transfer_losses`.
+"""
+
+from testbed.analysis.losses import TransferLoss, transfer_losses
+from testbed.analysis.summary import summarise, transfers_csv, write_outputs
+
+__all__ = ["TransferLoss", "summarise", "transfer_losses", "transfers_csv", "write_outputs"]

@@ -1,0 +1,298 @@
+"""Whether the measurement may be believed: a list of checks, each a small function of the record.
+
+A run is valid when every check holds. Nothing here says whether the network did well; a run that is valid
+can be as slow as it likes. Called by `summary`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from testbed.analysis.losses import path_is_known
+from testbed.analysis.stats import NS_PER_MS, Floats
+from testbed.analysis.transfers import Completion, busy_window, completions
+from testbed.plan.model import Queue
+from testbed.record import layout
+from testbed.record.reader import LinkSeries, Record, SampleGroup
+
+LATE_FACTOR = 1.5
+"""A sample is late when it came after more than so many intervals."""
+
+P99_DEVIATION = 0.10
+"""The 99th percentile of the samples' deviation from their interval, as Mininet-HiFi bounds its packet
+gaps."""
+
+EXPECTED_MARKS = 30.0
+"""Without one mark where so many were to be expected, marking does not work: chance would do it once in
+e^30."""
+
+BURST_BYTES = 1_000_000
+EARLY_SHARE = 0.02
+"""A transfer cannot beat its ideal, except by what the shapers on its path let through at once (under 512 kB
+each at 400 Gbit/s) and by rounding: so much is allowed."""
+
+START_FLOOR_NS = 50_000
+START_SHARE = 0.05
+"""A transfer may begin so much off its planned time: the timer slack of a sleeping process (50 us by Linux's
+default) plus a part of its ideal time, below which the overlap of transfers hardly changes."""
+
+COUNTED_SHARE = 0.99
+"""A link must have counted at least this share of the payload that arrived over it. Headers come on top, so
+only a counter that missed packets, or a wrong path, is below."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of one check; `detail` is a sentence with the figures, and the reason where `ok` is
+    False."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def fidelity(record: Record) -> dict[str, Any]:
+    """Return the summary's `fidelity`: `valid`, the `reasons` against it, and every check."""
+    checks = [check(record) for check in CHECKS]
+    return {
+        "valid": all(check.ok for check in checks),
+        "reasons": [check.detail for check in checks if not check.ok],
+        "checks": [{"name": check.name, "ok": check.ok, "detail": check.detail} for check in checks],
+    }
+
+
+def check_status(record: Record) -> Check:
+    """The run came to its end."""
+    status, reason = record.manifest.get("status"), record.manifest.get("reason")
+    because = f": {reason}" if reason else ""
+    return Check("status", status == layout.COMPLETE, f"the run is {status}{because}")
+
+
+def check_intact(record: Record) -> Check:
+    """The record's files are all there and as they were written."""
+    if not record.problems:
+        return Check("intact", True, "the record is whole")
+    return Check("intact", False, "the record is damaged: " + _some(record.problems, "; "))
+
+
+def check_completed(record: Record) -> Check:
+    """Every transfer arrived."""
+    failed = [outcome for outcome in record.outcomes if not outcome.completed]
+    if not failed:
+        return Check("completed", True, f"all {len(record.outcomes)} transfers completed")
+    whys = [f"{outcome.id} ({outcome.error or 'not ended'})" for outcome in failed]
+    return Check(
+        "completed",
+        False,
+        f"{len(failed)} of {len(record.outcomes)} transfers did not complete: {_some(whys)}",
+    )
+
+
+def check_starts(record: Record) -> Check:
+    """Every transfer began when the plan says, so that what should meet in the network did meet."""
+    off = [
+        f"transfer {done.transfer.id} by {(done.outcome.start_ns - done.transfer.start_ns) / 1000:.6g} us"
+        for done in completions(record)
+        if abs(done.outcome.start_ns - done.transfer.start_ns)
+        > START_FLOOR_NS + START_SHARE * done.transfer.ideal_ns
+    ]
+    if not off:
+        return Check("starts", True, "every completed transfer began on time")
+    return Check("starts", False, f"transfers began off their planned time: {_some(off)}")
+
+
+def check_congestion_control(record: Record) -> Check:
+    """Both ends of each connection ran the congestion control, and negotiated the ECN, that was asked for."""
+    asked, ecn = record.plan.transport.congestion_control, record.plan.transport.ecn
+    wrong = [
+        f"transfer {outcome.id}: sender {outcome.sender_congestion_control}, "
+        f"receiver {outcome.receiver_congestion_control}, ECN {_on(outcome.ecn)}"
+        for outcome in record.outcomes
+        if outcome.completed
+        and (outcome.sender_congestion_control, outcome.receiver_congestion_control, outcome.ecn)
+        != (asked, asked, ecn)
+    ]
+    wanted = f"{asked} with ECN {_on(ecn)}"
+    if not wrong:
+        return Check("congestion_control", True, f"every connection ran {wanted} at both ends")
+    return Check("congestion_control", False, f"{wanted} was asked for, but {_some(wrong, '; ')}")
+
+
+def check_marking(record: Record) -> Check:
+    """With ECN, queues that stood above K_min marked something."""
+    silent = [
+        f"{queue.link} (about {expected:.0f} expected)"
+        for queue in record.plan.queues
+        if queue.marking and (expected := _unmarked(record, queue)) >= EXPECTED_MARKS
+    ]
+    if not silent:
+        return Check("marking", True, "no queue stood above its marking threshold without a mark")
+    return Check("marking", False, f"queues stood above K_min but no packet was marked: {_some(silent)}")
+
+
+def check_sampling(record: Record) -> Check:
+    """The samples were taken on time during the busy window."""
+    nominal = record.plan.measure.interval_ns
+    gaps = np.concatenate([np.empty(0), *(_gaps(record, group) for group in record.groups)])
+    if len(gaps) == 0:
+        return Check("sampling", False, "no queue was sampled while transfers ran")
+    late = int(np.count_nonzero(gaps > LATE_FACTOR * nominal))
+    deviation = float(np.percentile(np.abs(gaps / nominal - 1), 99))
+    detail = (
+        f"{late} of {len(gaps)} samples came late; the p99 deviation from the interval of "
+        f"{nominal / 1000:g} us is {100 * deviation:.2g} % (at most {100 * P99_DEVIATION:g} %)"
+    )
+    return Check("sampling", deviation <= P99_DEVIATION, detail)
+
+
+def check_coverage(record: Record) -> Check:
+    """Every link was sampled from before the first start until after the last end."""
+    start, end = busy_window(record)
+    slack = record.plan.measure.interval_ns
+    sampled = set(record.link_names)
+    bare = [link.name for link in record.plan.topology.links if link.name not in sampled]
+    short = [
+        group.name
+        for group in record.groups
+        if len(times := record.sample_times(group)) and (times[0] > start + slack or times[-1] < end - slack)
+    ]
+    if bare:
+        return Check("coverage", False, f"links were not sampled: {_some(bare)}")
+    if short:
+        return Check("coverage", False, f"samples do not span all transfers: group {_some(short)}")
+    return Check(
+        "coverage", True, f"all {len(sampled)} links were sampled from the first start to the last end"
+    )
+
+
+def check_host_drops(record: Record) -> Check:
+    """A host's own egress dropped nothing: it only shapes, so a drop there is the lab's, not the
+    network's."""
+    dropping = [
+        f"{queue.link} ({drops})"
+        for queue in record.plan.queues
+        if not queue.marking and (drops := _last(record.series(queue.link).drops))
+    ]
+    if not dropping:
+        return Check("host_drops", True, "no host dropped packets at its own egress")
+    return Check("host_drops", False, f"hosts dropped packets at their own egress: {_some(dropping)}")
+
+
+def check_readback(record: Record) -> Check:
+    """What was read back from the lab is what the plan asked for."""
+    entries = record.facts.get("readback") or []
+    wrong = [_readback(entry) for entry in entries if not entry.get("ok")]
+    if not entries:
+        return Check("readback", False, "nothing was read back from the lab")
+    if wrong:
+        return Check("readback", False, f"the lab differs from the plan: {_some(wrong, '; ')}")
+    return Check("readback", True, f"{len(entries)} settings were read back as planned")
+
+
+def check_paths(record: Record) -> Check:
+    """The way each transfer took is known."""
+    unknown = [str(done.transfer.id) for done in completions(record) if not path_is_known(record, done)]
+    if not unknown:
+        return Check("paths", True, "the path of every completed transfer is known")
+    return Check("paths", False, f"the path of {len(unknown)} transfers was not measured: {_some(unknown)}")
+
+
+def check_counted(record: Record) -> Check:
+    """The links counted what arrived over them."""
+    arrived: dict[str, int] = {}
+    for done in completions(record):
+        for name in record.paths.get(done.transfer.id) or ():
+            arrived[name] = arrived.get(name, 0) + done.transfer.bytes
+    short = [
+        f"{name} ({counted} of {expected} bytes)"
+        for name, expected in sorted(arrived.items())
+        if name in record.link_names
+        and (counted := _last(record.series(name).bytes)) < COUNTED_SHARE * expected
+    ]
+    if not short:
+        return Check("counted", True, "every link counted at least the payload that arrived over it")
+    return Check("counted", False, f"links counted less than arrived over them: {_some(short)}")
+
+
+def check_not_too_fast(record: Record) -> Check:
+    """No transfer beat the rate of its links."""
+    early = [
+        f"transfer {done.transfer.id} "
+        f"({done.fct_ns / NS_PER_MS:.6g} ms, ideal {done.transfer.ideal_ns / NS_PER_MS:.6g} ms)"
+        for done in completions(record)
+        if done.fct_ns < _least_ns(done)
+    ]
+    if not early:
+        return Check("not_too_fast", True, "no transfer was faster than its links allow")
+    return Check("not_too_fast", False, f"faster than the links allow, so a rate is not held: {_some(early)}")
+
+
+CHECKS: tuple[Callable[[Record], Check], ...] = (
+    check_status,
+    check_intact,
+    check_completed,
+    check_starts,
+    check_congestion_control,
+    check_marking,
+    check_sampling,
+    check_coverage,
+    check_host_drops,
+    check_readback,
+    check_paths,
+    check_counted,
+    check_not_too_fast,
+)
+
+
+def _unmarked(record: Record, queue: Queue) -> float:
+    """Return how many marks were to be expected on a link that set none; 0 where it did, or ECN is off.
+
+    Between samples, each packet is marked with the probability of the backlog at the earlier one.
+    """
+    if not record.plan.transport.ecn:
+        return 0.0
+    series = record.series(queue.link)
+    if len(series.time_ns) < 2 or series.ce_marks[-1] > 0 or series.drops[-1] > 0:
+        return 0.0
+    return float((np.diff(series.packets) * marking_probability(series, queue)[:-1]).sum())
+
+
+def marking_probability(series: LinkSeries, queue: Queue) -> Floats:
+    """Return the probability that a packet is marked at each sample's backlog: RED without averaging."""
+    span = max(queue.kmax_bytes - queue.kmin_bytes, 1)
+    rising = np.clip((series.backlog_bytes - queue.kmin_bytes) / span, 0, 1) * queue.pmax
+    return np.where(series.backlog_bytes >= queue.kmax_bytes, 1.0, rising)
+
+
+def _gaps(record: Record, group: SampleGroup) -> Floats:
+    start, end = busy_window(record)
+    times = record.sample_times(group)
+    within = times[(times >= start) & (times <= end)]
+    return np.diff(within).astype(np.float64)
+
+
+def _least_ns(done: Completion) -> float:
+    rate = done.transfer.wire_bytes / max(done.transfer.ideal_ns, 1)
+    return (1 - EARLY_SHARE) * done.transfer.ideal_ns - BURST_BYTES / rate
+
+
+def _readback(entry: dict[str, Any]) -> str:
+    what, expected, found = entry.get("what"), entry.get("expected"), entry.get("found")
+    return f"{what} is {found}, not {expected}"
+
+
+def _last(counter: np.ndarray[Any, Any]) -> int:
+    return int(counter[-1]) if len(counter) else 0
+
+
+def _on(flag: bool | None) -> str:
+    return "not reported" if flag is None else "on" if flag else "off"
+
+
+def _some(items: list[str] | tuple[str, ...], separator: str = ", ") -> str:
+    shown = separator.join(items[:5])
+    return shown + (f"{separator}and {len(items) - 5} more" if len(items) > 5 else "")

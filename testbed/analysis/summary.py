@@ -1,0 +1,138 @@
+"""The summary of a record, and the two files made from it.
+
+`summary.json` and `transfers.csv` depend on the record alone, not on the machine: the same record gives the
+same bytes. Called by the command line after a run, by the report and by the checks.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.analysis.fidelity import fidelity
+from testbed.analysis.links import summarise_fabric, summarise_links
+from testbed.analysis.losses import SENDER, TransferLoss, transfer_losses
+from testbed.analysis.stats import NS_PER_MS, rounded
+from testbed.analysis.transfers import summarise_transfers, summarise_ttft
+from testbed.analysis.verdict import verdict
+from testbed.plan.model import Transfer
+from testbed.record import layout
+from testbed.record.outcomes import Outcome
+from testbed.record.reader import Record
+from topologies.model import SEGMENTS
+
+FORMAT_VERSION = 1
+
+_LOSS_COLUMNS = tuple(f"lost_{name.replace('-', '_')}_ms" for name in (*SEGMENTS, SENDER))
+TRANSFER_COLUMNS = (
+    "id", "src", "dst", "bytes", "start_ms", "first_byte_ms", "end_ms", "fct_ms", "ideal_ms", "slowdown",
+    "lost_ms", "unavoidable_ms", *_LOSS_COLUMNS, "path", "congestion_control", "retransmissions", "error",
+)  # fmt: skip
+"""Columns of `transfers.csv`. What is not known is empty; `path` has its links separated by blanks."""
+
+
+def summarise(record: Record) -> dict[str, Any]:
+    """Return the contents of `summary.json`: times in scenario milliseconds, floats to 9 significant
+    digits."""
+    return _summary(record, transfer_losses(record))
+
+
+def write_outputs(record: Record) -> dict[str, Any]:
+    """Write `summary.json` and `transfers.csv` into the record's directory and return the summary.
+
+    Each file appears whole or not at all. OSError when the directory cannot be written.
+    """
+    losses = transfer_losses(record)
+    summary = _summary(record, losses)
+    text = json.dumps(summary, indent=2, sort_keys=True, allow_nan=False) + "\n"
+    _replace(record.path / layout.SUMMARY, text)
+    _replace(record.path / layout.TRANSFERS, transfers_csv(record, losses))
+    return summary
+
+
+def transfers_csv(record: Record, losses: Sequence[TransferLoss]) -> str:
+    """Return a line for each transfer of the plan, in its order, under a line of column names."""
+    by_id = {loss.id: loss for loss in losses}
+    lines = io.StringIO()
+    writer = csv.DictWriter(lines, TRANSFER_COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    for transfer, outcome in zip(record.plan.transfers, record.outcomes, strict=True):
+        path = " ".join(record.paths.get(transfer.id) or ())
+        writer.writerow({**_basics(transfer, outcome), **_loss_fields(by_id.get(transfer.id)), "path": path})
+    return lines.getvalue()
+
+
+def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
+    plan = record.plan
+    transfers, links = summarise_transfers(record), summarise_links(record)
+    fabric = summarise_fabric(record, links)
+    summary: dict[str, Any] = rounded(
+        {
+            "format_version": FORMAT_VERSION,
+            "scenario": plan.scenario,
+            "seed": plan.seed,
+            "backend": plan.backend,
+            "clock": plan.clock,
+            "dilation": plan.dilation,
+            "transfers": transfers,
+            "ttft_ms": summarise_ttft(record),
+            "links": links,
+            "fabric": fabric,
+            "verdict": verdict(losses, links, fabric, transfers["slowdown"]),
+            "fidelity": fidelity(record),
+        }
+    )
+    return summary
+
+
+def _basics(transfer: Transfer, outcome: Outcome) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "id": transfer.id,
+        "src": transfer.src,
+        "dst": transfer.dst,
+        "bytes": transfer.bytes,
+        "start_ms": _ms(outcome.start_ns),
+        "first_byte_ms": _ms(outcome.first_byte_ns),
+        "end_ms": _ms(outcome.end_ns),
+        "ideal_ms": _ms(transfer.ideal_ns),
+        "congestion_control": outcome.sender_congestion_control or "",
+        "retransmissions": outcome.retransmissions,
+        "error": outcome.error or "",
+    }
+    return fields
+
+
+def _loss_fields(loss: TransferLoss | None) -> Mapping[str, str]:
+    if loss is None:
+        return {}
+    parts = [loss.by_segment[name] for name in (*SEGMENTS, SENDER)]
+    return {
+        "fct_ms": _ms(loss.fct_ns),
+        "slowdown": f"{loss.fct_ns / loss.ideal_ns:.6f}",
+        "lost_ms": _ms(loss.lost_ns),
+        "unavoidable_ms": _ms(loss.unavoidable_ns),
+        **{name: _ms(part) for name, part in zip(_LOSS_COLUMNS, parts, strict=True)},
+    }
+
+
+def _ms(time_ns: float | None) -> str:
+    return "" if time_ns is None else f"{time_ns / NS_PER_MS:.6f}"
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write `path` by way of a temporary file beside it, so that no reader ever sees half of it."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
