@@ -20,6 +20,28 @@ def round_ticks(low: float, high: float, most: int) -> list[float]:
     return [number * step for number in range(first, last + 1)]
 
 
+def tick_unit(step_ns: float) -> tuple[float, str]:
+    """Return the unit for a time axis whose labels are `step_ns` apart: its nanoseconds and its name.
+
+    The page's script labels a zoomed axis by the same rule.
+    """
+    if step_ns >= 1e9:
+        return 1e9, "s"
+    if step_ns >= 1e5:
+        return 1e6, "ms"
+    return (1e3, "\N{MICRO SIGN}s") if step_ns >= 1e2 else (1.0, "ns")
+
+
+def time_labels(low_ns: float, high_ns: float, most: int) -> list[tuple[str, float]]:
+    """Return the labels of a time axis, each with its place as a fraction of the axis."""
+    values = round_ticks(low_ns, high_ns, most)
+    size, unit = tick_unit(values[1] - values[0] if len(values) > 1 else high_ns - low_ns)
+    return [
+        (f"{round(value / size, 3) + 0.0:g} {unit}", (value - low_ns) / (high_ns - low_ns))
+        for value in values
+    ]
+
+
 def spread(positions: Sequence[float], distance: float, low: float, high: float) -> list[float]:
     """Move rising positions until neighbours are `distance` apart, all within `low` to `high` if they fit."""
     moved: list[float] = []

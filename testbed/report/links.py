@@ -15,9 +15,8 @@ from markupsafe import Markup
 
 from testbed.plan.model import Plan, Queue
 from testbed.record.reader import Record
-from testbed.report.axes import round_ticks
+from testbed.report.axes import time_labels
 from testbed.report.linkchart import LinkBins, LinkChart, Window, bin_link, draw_link, draw_thumbnail
-from testbed.report.numbers import format_ns
 from topologies.model import SEGMENTS, Link
 
 BINS_MOST = 800
@@ -90,11 +89,7 @@ def _bins(loaded: int, samples: int) -> int:
 
 def time_ticks(window: Window) -> tuple[Tick, ...]:
     """Return the labels of the time axis that all charts share."""
-    span = window.end_ns - window.start_ns
-    return tuple(
-        Tick(format_ns(value), (value - window.start_ns) / span)
-        for value in round_ticks(window.start_ns, window.end_ns, 7)
-    )
+    return tuple(Tick(*label) for label in time_labels(window.start_ns, window.end_ns, 7))
 
 
 def is_loaded(figures: Mapping[str, Any], queue: Queue | None) -> bool:

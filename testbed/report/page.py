@@ -83,6 +83,7 @@ def render_report(record: Record, summary: Mapping[str, Any], losses: Sequence[T
         timeline=transfers.draw_timeline(rows, window),
         cdf=transfers.draw_cdf(rows),
         slowest=transfers.slowest(rows),
+        by_decode=transfers.decode_rows(summary),
         tables=(*settings.setting_tables(record.plan), settings.environment_table(record.environment)),
         queues=settings.queue_kinds(record.plan),
         table=_table(summary),

@@ -37,15 +37,17 @@ class Pair:
 
 @dataclass(frozen=True)
 class Stretch:
-    """One stretch of the path. `worst` is its worst link's name; None when it has no queue in this run.
+    """One stretch of the path: its share of all time lost, and of what the slowest transfers lost.
 
-    `utilisation` holds fractions: the worst link's busiest bin, and the mean over all links of the stretch.
-    `queue` holds bytes: the worst link's longest queue, and the mean queue over all of its links.
+    `worst` is its worst link's name; None when it has no queue in this run. `utilisation` holds fractions: the
+    worst link's busiest moment, and the mean over all links of the stretch. `queue` holds bytes: the worst
+    link's longest queue, and the mean queue over all of its links.
     """
 
     segment: str
     meaning: str
     share: float | None
+    tail_share: float | None
     accused: bool
     links: int
     worst: str | None
@@ -69,6 +71,7 @@ def _stretch(segment: str, summary: Mapping[str, Any], longest_ns: float) -> Str
         segment=segment,
         meaning=MEANING[segment],
         share=verdict["shares"].get(segment),
+        tail_share=verdict.get("tail", {}).get("shares", {}).get(segment),
         accused=segment == verdict["segment"],
         links=len(links),
         worst=worst,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -18,7 +19,7 @@ from testbed.plan.model import Transfer
 from testbed.record.outcomes import Outcome
 from testbed.record.reader import Record
 from testbed.report import svg
-from testbed.report.axes import round_ticks
+from testbed.report.axes import time_labels
 from testbed.report.binning import Ints
 from testbed.report.linkchart import Window
 from testbed.report.links import Tick
@@ -62,6 +63,17 @@ class TransferRow:
         """The stretch that cost this transfer most; None when nothing was lost or it is not known."""
         worst = max(self.lost_ns, key=lambda segment: self.lost_ns[segment], default=None)
         return worst if worst is not None and self.lost_ns[worst] > 0 else None
+
+
+@dataclass(frozen=True)
+class DecodeRow:
+    """How long the transfers to one decode host took, what they lost in all (ms), and mostly to whom."""
+
+    host: str
+    p50_ms: float | None
+    p99_ms: float | None
+    lost_ms: float | None
+    limiting: str | None
 
 
 @dataclass(frozen=True)
@@ -112,6 +124,21 @@ def slowest(rows: Sequence[TransferRow], most: int = TABLE_ROWS) -> tuple[Transf
     return tuple(sorted(rows, key=lambda row: -(row.slowdown or np.inf))[:most])
 
 
+def decode_rows(summary: Mapping[str, Any]) -> tuple[DecodeRow, ...]:
+    """Return a row for each decode host, the one with the longest p99 first; none where there is only one."""
+    times = summary["ttft_ms"].get("by_decode", {})
+    blamed = summary["verdict"].get("by_decode", {})
+    rows = [_decode_row(host, times[host], blamed.get(host, {})) for host in times]
+    return tuple(sorted(rows, key=lambda row: -(row.p99_ms or 0))) if len(rows) > 1 else ()
+
+
+def _decode_row(host: str, times: Mapping[str, Any], blamed: Mapping[str, Any]) -> DecodeRow:
+    shares = blamed.get("shares", {})
+    worst = max(shares, key=lambda segment: shares[segment], default=None)
+    limiting = worst if worst is not None and shares[worst] > 0 else None
+    return DecodeRow(host, times["p50"], times["p99"], blamed.get("lost_ms"), limiting)
+
+
 def draw_cdf(rows: Sequence[TransferRow]) -> Cdf | None:
     """Draw which share of all transfers had completed after how long, and the same for their ideal times.
 
@@ -128,7 +155,7 @@ def draw_cdf(rows: Sequence[TransferRow]) -> Cdf | None:
     )
     label = f"Share of transfers completed after a time: all {len(fct_ns)} by {format_ns(float(fct_ns[-1]))}"
     drawing = svg.drawing(CDF_COLUMNS, CDF_UNITS, label, *curves, class_="curves cdf")
-    ticks = tuple(Tick(format_ns(value), value / end_ns) for value in round_ticks(0, end_ns, 7))
+    ticks = tuple(Tick(*label) for label in time_labels(0, end_ns, 7))
     return Cdf(drawing, ticks, end_ns)
 
 
