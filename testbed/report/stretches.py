@@ -39,9 +39,9 @@ class Pair:
 class Stretch:
     """One stretch of the path: its share of all time lost, and of what the slowest transfers lost.
 
-    `worst` is its worst link's name; None when it has no queue in this run. `utilisation` holds fractions: the
-    worst link's busiest moment, and the mean over all links of the stretch. `queue` holds bytes: the worst
-    link's longest queue, and the mean queue over all of its links.
+    `worst` is its worst link's name; None when it has no queue in this run. `utilisation` holds fractions:
+    the worst link's busiest moment, and the mean over all links of the stretch. `queue` holds bytes: the
+    worst link's longest queue, and the mean queue over all of its links.
     """
 
     segment: str
