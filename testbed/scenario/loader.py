@@ -7,7 +7,7 @@ every value (models), check across keys (rules). Called by the command line and 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
@@ -188,7 +188,8 @@ def _unknown_key(path: Path) -> Problem:
     known = keys(model)
     if model is Scenario:
         known = (*known, "extends")
-    return Problem(path, "is no known key", f"the keys are {', '.join(known)}", known, str(path[-1]), show=False)
+    allowed = f"the keys are {', '.join(known)}"
+    return Problem(path, "is no known key", allowed, known, str(path[-1]), show=False)
 
 
 def _allowed(option: Option | None) -> str:

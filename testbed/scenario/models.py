@@ -88,10 +88,10 @@ class Fabric(Section):
     hosts_per_leaf: Annotated[int, Whole(1, 250)] = option(
         "hosts_per_leaf", "4", "host ports of each leaf"
     )
-    host_link: Layer = section("host_link", Layer, "links between hosts and leaves")
-    fabric_link: Layer = section("fabric_link", Layer, "links between leaves and spines")
     mtu: Annotated[int, Whole(576, 9216)] = option("mtu", "4200", "largest IP packet in bytes")
     queue: Queue = section("queue", Queue, "queue of every switch port")
+    host_link: Layer = section("host_link", Layer, "links between hosts and leaves")
+    fabric_link: Layer = section("fabric_link", Layer, "links between leaves and spines")
 
     def queue_of(self, layer: Layer) -> Queue:
         """Return the thresholds that hold for the ports of `layer`."""
@@ -123,7 +123,7 @@ class Decode(Section):
 
     count: Annotated[int, Whole(1, HOSTS_MAX)] = option("count", "1", "number of decode hosts")
     leaves: tuple[Annotated[int, Whole(1, 64)], ...] = several(
-        "leaves", "leaves the hosts fill in this order; left out: the first leaf without prefill hosts onwards"
+        "leaves", "leaves the hosts fill in this order; left out: the first without prefill hosts onwards"
     )
     nic_to_gpu: Annotated[str, Choice(_RAIL)] = option(
         "nic_to_gpu", "gdr-same-switch", "path from NIC to GPU inside the host"
@@ -198,7 +198,9 @@ class Background(Section):
 
     source: Annotated[str, Text(1, 15)] = required("from", "sending host, as p1")
     destination: Annotated[str, Text(1, 15)] = required("to", "receiving host, as d1")
-    protocol: Annotated[str, Choice({"tcp": "", "udp": ""})] = option("protocol", "tcp", "protocol of the flow")
+    protocol: Annotated[str, Choice({"tcp": "", "udp": ""})] = option(
+        "protocol", "tcp", "protocol of the flow"
+    )
     rate_bps: Annotated[int | None, Rate("1kbit", "1tbit", optional=True)] = unset(
         "rate", "sending rate; required for udp, left out for tcp: as fast as TCP goes"
     )
@@ -273,7 +275,9 @@ class Scenario(Section):
         str,
         Name(r"[a-z0-9][a-z0-9-]{0,47}", "1 to 48 of a-z, 0-9 and '-', not starting with '-'"),
     ] = required("name", "names the run's directory and the report")
-    description: Annotated[str, Text(0, 500)] = option("description", "", "one sentence for lists and reports")
+    description: Annotated[str, Text(0, 500)] = option(
+        "description", "", "one sentence for lists and reports"
+    )
     fabric: Fabric = section("fabric", Fabric, "the switches and links")
     hosts: Hosts = section("hosts", Hosts, "the servers")
     transport: Transport = section("transport", Transport, "the transport protocol")

@@ -66,7 +66,10 @@ def _repeats(path: Path, values: tuple[object, ...]) -> Iterator[Problem]:
 
 def _hosts(scenario: Scenario) -> Iterator[Problem]:
     placement, hosts, leaves = place_hosts(scenario), scenario.hosts, scenario.fabric.leaves
-    unknown = [*_leaves("prefill", hosts.prefill.leaves, leaves), *_leaves("decode", hosts.decode.leaves, leaves)]
+    unknown = [
+        *_leaves("prefill", hosts.prefill.leaves, leaves),
+        *_leaves("decode", hosts.decode.leaves, leaves),
+    ]
     if unknown:
         yield from unknown
     elif len(placement.prefill_leaves) < hosts.prefill.count:
@@ -89,11 +92,15 @@ def _no_room(scenario: Scenario, role: str, count: int, listed: int) -> Problem:
     return Problem(
         ("hosts", role, "count"),
         "is more than there are free slots",
-        f"{leaves} leaves x {fabric.hosts_per_leaf} hosts_per_leaf are "
-        f"{leaves * fabric.hosts_per_leaf} slots for {hosts.prefill.count} prefill and "
-        f"{hosts.decode.count} decode hosts",
+        f"{hosts.prefill.count} prefill and {hosts.decode.count} decode hosts share the slots, and "
+        f"{leaves} x hosts_per_leaf {fabric.hosts_per_leaf} are {leaves * fabric.hosts_per_leaf}",
         default=str(count),
-        beside=(("hosts", role, "leaves"), ("fabric", "hosts_per_leaf"), ("fabric", "leaves")),
+        beside=(
+            ("hosts", role, "leaves"),
+            ("hosts", "prefill", "count"),
+            ("fabric", "hosts_per_leaf"),
+            ("fabric", "leaves"),
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from testbed.scenario.kinds import Kind
 from testbed.scenario.models import Section
-from testbed.scenario.tree import Path, dotted
+from testbed.scenario.tree import Path
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def option_at(model: type[Section], path: Path) -> Option | None:
         field = next((field for field in fields if field.alias == key), None)
         if field is None:
             return None
-        option = _option(field, dotted(path))
+        option = _option(field, "")
         current = option.model
     return option
 

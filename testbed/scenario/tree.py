@@ -19,7 +19,9 @@ DEPTH_MAX = 20
 """Deeper nesting than any scenario has; a bound on recursion."""
 
 _TAG = "tag:yaml.org,2002:"
-_PLAIN_TAGS = {_TAG + name for name in "null bool int float str timestamp value map seq".split()}
+_PLAIN_TAGS = {
+    _TAG + name for name in ("null", "bool", "int", "float", "str", "timestamp", "value", "map", "seq")
+}
 
 Path = tuple[str | int, ...]
 
@@ -74,7 +76,7 @@ def read_tree(text: str, label: str, rank: int) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{label}:{mark.line + 1}" if mark else label
-        raise InputError(f"{where}: is not valid YAML: {error.problem or error.context}") from None
+        raise InputError(f"{where}: is not valid YAML: {_what(error)}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, int(error.position)) + 1
         raise InputError(f"{label}:{line}: is not valid YAML: {error.reason}") from None
@@ -90,8 +92,7 @@ def read_value(text: str, place: Place) -> Node:
     except _Refused as refused:
         raise InputError(f"{place}: {refused.message}") from None
     except yaml.YAMLError as error:
-        problem = getattr(error, "problem", None) or getattr(error, "reason", "")
-        raise InputError(f"{place}: the value is not valid YAML: {problem}") from None
+        raise InputError(f"{place}: the value is not valid YAML: {_what(error)}") from None
     if node is None:
         return Leaf("", True, place)
     if isinstance(node, yaml.CollectionNode) and not node.flow_style:
@@ -184,7 +185,7 @@ class _Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
             raise _Refused(line, "aliases (*name) are not supported; write the value out or use extends")
@@ -194,6 +195,13 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
+
+
+def _what(error: yaml.YAMLError) -> str:
+    problem = getattr(error, "problem", None) or getattr(error, "reason", "")
+    # PyYAML sometimes begins the sentence in the context: "expected .. in the stream", "but found ..".
+    context = getattr(error, "context", None) if problem.startswith("but") else None
+    return f"{context}, {problem}" if context else str(problem)
 
 
 def _compose(text: str) -> yaml.Node | None:

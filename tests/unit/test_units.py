@@ -37,10 +37,14 @@ def test_duration(text: str, duration_ns: int) -> None:
 @pytest.mark.parametrize(
     ("text", "size_bytes"),
     [("1b", 1), ("100kb", 100_000), ("100kib", 102_400), ("8mb", 8_000_000), ("64mib", 67_108_864)]
-    + [("1.5kib", 1536), ("0.001kb", 1), ("2gb", 2 * 10**9), ("1gib", 2**30), ("1tb", 10**12), ("1tib", 2**40)],
+    + [("1.5kib", 1536), ("0.001kb", 1), ("2gb", 2 * 10**9), ("1gib", 2**30), ("1tb", 10**12)]
+    + [("1tib", 2**40)],
 )
 def test_bytes(text: str, size_bytes: int) -> None:
     assert units.parse_bytes(text) == size_bytes
+
+
+UNITS = "bit, kbit, mbit, gbit, tbit"
 
 
 @pytest.mark.parametrize(
@@ -55,8 +59,8 @@ def test_bytes(text: str, size_bytes: int) -> None:
         ("١gbit", "is no quantity; write a number and one of bit, kbit, mbit, gbit, tbit, as in 100gbit"),
         ("-1gbit", "is negative"),
         ("0.1bit", "is no whole number of bits per second"),
-        ("1gbps", "has the unknown unit 'gbps'; the units are bit, kbit, mbit, gbit, tbit; did you mean 'gbit'?"),
-        ("1Gbit", "has the unknown unit 'Gbit'; the units are bit, kbit, mbit, gbit, tbit; did you mean 'gbit'?"),
+        ("1gbps", f"has the unknown unit 'gbps'; the units are {UNITS}; did you mean 'gbit'?"),
+        ("1Gbit", f"has the unknown unit 'Gbit'; the units are {UNITS}; did you mean 'gbit'?"),
         ("1parsec", "has the unknown unit 'parsec'; the units are bit, kbit, mbit, gbit, tbit"),
         ("9" * 41, "is too long for a quantity"),
     ],
@@ -68,9 +72,9 @@ def test_refused_rate(text: str, message: str) -> None:
 
 
 def test_fractions_of_the_base_unit_are_refused() -> None:
-    with pytest.raises(ValueError, match="^is no whole number of nanoseconds$"):
+    with pytest.raises(ValueError, match=r"^is no whole number of nanoseconds$"):
         units.parse_duration("0.0001us")
-    with pytest.raises(ValueError, match="^is no whole number of bytes$"):
+    with pytest.raises(ValueError, match=r"^is no whole number of bytes$"):
         units.parse_bytes("0.3kib")
 
 

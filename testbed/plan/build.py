@@ -1,0 +1,272 @@
+"""From a checked scenario, a seed, a backend and a clock to the Plan. Pure: needs no root, starts nothing.
+
+Called by the command line. What runs inside the lab imports `model`, `codec` and `dilation` instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from testbed.plan.codec import plan_hash
+from testbed.plan.dilation import dilated
+from testbed.plan.ideal import Flow, ideal_last_end_ns
+from testbed.plan.model import (
+    FORMAT_VERSION,
+    BackgroundFlow,
+    Deadline,
+    Measure,
+    Plan,
+    Queue,
+    Routing,
+    Transfer,
+    Transport,
+)
+from testbed.scenario.models import Scenario
+from testbed.scenario.placement import leaf_spine
+from testbed.scenario.problems import Problem
+from topologies import Topology, build_leaf_spine
+from topologies.model import Link
+
+__all__ = ["build_plan", "dilated", "plan_hash", "wire_bytes"]
+
+TRANSFER_PORT = 5000
+SOURCE_PORT_FIRST = 20_000
+SOURCE_PORTS = 40_000
+"""A source's transfers have the ports 20000 to 59999: below Linux's own choice from 60000 on."""
+
+BACKGROUND_PORT_FIRST = 7_000
+
+ETHERNET_BYTES = 14
+IP_TCP_BYTES = 40
+TCP_OPTION_BYTES = 12
+"""Timestamps, padded (RFC 7323), which Linux sends in every segment."""
+
+DEADLINE_FACTOR = 20
+DEADLINE_FLOOR_NS = 2_000_000_000
+"""Room for slow start, timeouts and an unlucky hash before a run is called hung."""
+
+
+def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Plan:
+    """Return everything that will happen in a run of `scenario`, in scenario time.
+
+    `backend` is `native` or `uml`, `clock` is `virtual` or `real`. The same arguments give the same
+    plan. Raises InputError, with the place in the scenario, for what cannot be run.
+    """
+    _check_clock(scenario, clock)
+    topology = build_leaf_spine(leaf_spine(scenario))
+    routes = _Routes(topology, scenario.fabric.mtu)
+    transfers = _transfers(scenario, seed, routes)
+    background = _background(scenario)
+    ideal_ns = ideal_last_end_ns([routes.flow(transfer) for transfer in transfers], routes.capacities_bps)
+    return Plan(
+        format_version=FORMAT_VERSION,
+        scenario=scenario.name,
+        description=scenario.description,
+        seed=seed,
+        backend=backend,
+        clock=clock,
+        dilation=scenario.dilation,
+        mtu=scenario.fabric.mtu,
+        framework=scenario.controller.framework,
+        topology=topology,
+        queues=_queues(scenario, topology),
+        transport=_transport(scenario),
+        routing=Routing(scenario.routing.policy, scenario.routing.hash_fields, _hash_seed(seed)),
+        transfers=transfers,
+        background=background,
+        measure=Measure(scenario.measure.interval_ns, scenario.measure.progress_ns),
+        deadline=_deadline(scenario, ideal_ns, background),
+        ideal_last_end_ns=ideal_ns,
+        expectations=scenario.expect,
+    )
+
+
+def wire_bytes(payload_bytes: int, mtu: int) -> int:
+    """Return the bytes queues count for a payload: full segments, Ethernet, IP and TCP headers.
+
+    Handshake, acknowledgements and retransmissions are not counted.
+    """
+    segment = mtu - IP_TCP_BYTES - TCP_OPTION_BYTES
+    packets = -(-payload_bytes // segment)
+    return payload_bytes + packets * (ETHERNET_BYTES + IP_TCP_BYTES + TCP_OPTION_BYTES)
+
+
+def _check_clock(scenario: Scenario, clock: str) -> None:
+    if clock == "virtual" and scenario.dilation != 1:
+        allowed = "1 with the virtual clock, which needs no dilation; or --clock real"
+        raise scenario.error(Problem(("dilation",), "is for the real clock only", allowed))
+
+
+def _hash_seed(seed: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"ecmp-{seed}".encode()).digest()[:4], "big")
+
+
+def _transport(scenario: Scenario) -> Transport:
+    transport = scenario.transport
+    return Transport(
+        transport.kind, transport.congestion_control, transport.ecn_on, transport.rto_min_ns
+    )
+
+
+def _queues(scenario: Scenario, topology: Topology) -> tuple[Queue, ...]:
+    hosts = {host.name for host in topology.hosts}
+    return tuple(_queue(scenario, link, hosts) for link in topology.links)
+
+
+def _queue(scenario: Scenario, link: Link, hosts: set[str]) -> Queue:
+    fabric, marking = scenario.fabric, link.src not in hosts
+    at_host = not marking or link.dst in hosts
+    queue = fabric.queue_of(fabric.host_link if at_host else fabric.fabric_link)
+    return Queue(
+        link=link.name,
+        kmin_bytes=queue.kmin_bytes,
+        kmax_bytes=queue.kmax_bytes,
+        pmax=queue.pmax,
+        limit_bytes=queue.limit_bytes,
+        xoff_bytes=queue.xoff_bytes if marking else None,
+        marking=marking,
+    )
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A transfer as the workload asks for it, before ports and ideal times."""
+
+    src: str
+    dst: str
+    size_bytes: int
+    start_ns: int
+
+
+def _wanted(scenario: Scenario, seed: int) -> list[_Wanted]:
+    if scenario.workload.requests is not None:
+        return list(_requested(scenario, seed))
+    return [
+        _Wanted(item.source, item.destination, item.size_bytes, item.start_ns)
+        for item in scenario.workload.transfers
+    ]
+
+
+def _requested(scenario: Scenario, seed: int) -> Iterator[_Wanted]:
+    """Round-robin: request k (from 0) goes from prefill host k mod nP to decode host k mod nD."""
+    requests, hosts = scenario.workload.requests, scenario.hosts
+    assert requests is not None
+    draw = random.Random(seed)
+    starts = sorted(int(draw.random() * requests.window_ns) for _ in range(requests.count))
+    for number, start_ns in enumerate(starts):
+        src = f"p{number % hosts.prefill.count + 1}"
+        dst = f"d{number % hosts.decode.count + 1}"
+        yield _Wanted(src, dst, requests.kv_bytes, start_ns)
+
+
+def _transfers(scenario: Scenario, seed: int, routes: _Routes) -> tuple[Transfer, ...]:
+    sent: Counter[str] = Counter()
+    transfers = []
+    for number, wanted in enumerate(_wanted(scenario, seed)):
+        if sent[wanted.src] == SOURCE_PORTS:
+            raise scenario.error(_too_many(scenario, number, wanted.src))
+        size = max(1, round(wanted.size_bytes * scenario.workload.scale.size_factor))
+        port = SOURCE_PORT_FIRST + sent[wanted.src]
+        sent[wanted.src] += 1
+        transfers.append(routes.transfer(number, wanted, size, port))
+    return tuple(transfers)
+
+
+def _too_many(scenario: Scenario, number: int, src: str) -> Problem:
+    requested = scenario.workload.requests is not None
+    path = ("workload", "requests", "count") if requested else ("workload", "transfers", number)
+    wrong = f"gives {src} more than {SOURCE_PORTS} transfers, each of which has a port of its own"
+    return Problem(path, wrong, "use more prefill hosts or fewer transfers", show=requested)
+
+
+def _background(scenario: Scenario) -> tuple[BackgroundFlow, ...]:
+    return tuple(
+        BackgroundFlow(
+            id=number,
+            src=flow.source,
+            dst=flow.destination,
+            protocol=flow.protocol,
+            rate_bps=flow.rate_bps or 0,
+            start_ns=flow.start_ns,
+            duration_ns=flow.duration_ns,
+            port=BACKGROUND_PORT_FIRST + number,
+        )
+        for number, flow in enumerate(scenario.workload.background)
+    )
+
+
+def _deadline(scenario: Scenario, ideal_ns: int, background: tuple[BackgroundFlow, ...]) -> Deadline:
+    ends = [flow.start_ns + flow.duration_ns for flow in background]
+    generous_ns = DEADLINE_FACTOR * max([ideal_ns, *ends]) + DEADLINE_FLOOR_NS
+    return Deadline(scenario.deadline.scenario_ns or generous_ns, scenario.deadline.real_ns / 1e9)
+
+
+class _Routes:
+    """Rates, delays and shared resources of the paths between hosts; looked up, not searched."""
+
+    def __init__(self, topology: Topology, mtu: int) -> None:
+        self.topology, self.mtu = topology, mtu
+        self.leaf_of = {host.name: host.leaf for host in topology.hosts}
+        self.links = {link.name: link for link in topology.links}
+        self.spines = topology.switches_of("spine")
+
+    @cached_property
+    def resources(self) -> dict[tuple[str, str], int]:
+        """The index of each resource: a host's or a leaf's capacity upwards or downwards."""
+        nodes = [*self.leaf_of, *(leaf.name for leaf in self.topology.switches_of("leaf"))]
+        pairs = [(node, way) for node in nodes for way in ("up", "down")]
+        return {pair: number for number, pair in enumerate(pairs)}
+
+    @cached_property
+    def capacities_bps(self) -> list[float]:
+        """The capacity of each resource, in bits per second."""
+        return [float(self._capacity(node, way)) for node, way in self.resources]
+
+    def _capacity(self, node: str, way: str) -> int:
+        leaf = self.leaf_of.get(node)
+        others = [leaf] if leaf else [spine.name for spine in self.spines]
+        ends = [(node, other) if way == "up" else (other, node) for other in others]
+        return sum(self.links[f"{src}-{dst}"].rate_bps for src, dst in ends)
+
+    def path(self, src: str, dst: str) -> list[Link]:
+        """Return the links of the path over the first spine; all spines are alike."""
+        first, last = self.leaf_of[src], self.leaf_of[dst]
+        nodes = [src, first, dst] if first == last else [src, first, self.spines[0].name, last, dst]
+        return [self.links[f"{a}-{b}"] for a, b in pairwise(nodes)]
+
+    def transfer(self, number: int, wanted: _Wanted, size_bytes: int, port: int) -> Transfer:
+        """Return the transfer with its wire bytes and the time it takes alone, rounded up."""
+        path, wire = self.path(wanted.src, wanted.dst), wire_bytes(size_bytes, self.mtu)
+        bits_ns = wire * 8 * 1_000_000_000
+        serial_ns = -(-bits_ns // min(link.rate_bps for link in path))
+        return Transfer(
+            id=number,
+            src=wanted.src,
+            dst=wanted.dst,
+            bytes=size_bytes,
+            wire_bytes=wire,
+            start_ns=wanted.start_ns,
+            src_port=port,
+            dst_port=TRANSFER_PORT,
+            ideal_ns=serial_ns + sum(link.delay_ns for link in path),
+        )
+
+    def flow(self, transfer: Transfer) -> Flow:
+        """Return the transfer as the fluid model takes it."""
+        first, last = self.leaf_of[transfer.src], self.leaf_of[transfer.dst]
+        ends = [(transfer.src, "up"), (transfer.dst, "down")]
+        fabric = [(first, "up"), (last, "down")] if first != last else []
+        path = self.path(transfer.src, transfer.dst)
+        return Flow(
+            resources=tuple(self.resources[pair] for pair in ends + fabric),
+            cap_bps=float(min(link.rate_bps for link in path)),
+            bits=transfer.wire_bytes * 8.0,
+            start_ns=transfer.start_ns,
+            delay_ns=sum(link.delay_ns for link in path),
+        )

@@ -1,0 +1,68 @@
+"""The plan as the lab's real clock sees it: everything slower by the plan's dilation. Light to import.
+
+Called by the lab before it brings anything up. Analysis converts measured times back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from testbed.plan.model import BackgroundFlow, Plan, Transfer
+from topologies.model import Link, Topology
+
+
+def dilated(plan: Plan) -> Plan:
+    """Return `plan` with rates divided, and delays, times, timers and deadline multiplied, by its dilation.
+
+    Bytes, packets, thresholds and limits stay, so that queues and windows in packets are the same. The
+    real-time deadline stays as well: it bounds the person's waiting. `dilation` keeps its value.
+    """
+    k = plan.dilation
+    if k == 1:
+        return plan
+    return replace(
+        plan,
+        topology=_topology(plan.topology, k),
+        transport=replace(plan.transport, rto_min_ns=_times(plan.transport.rto_min_ns, k)),
+        transfers=tuple(_transfer(transfer, k) for transfer in plan.transfers),
+        background=tuple(_background(flow, k) for flow in plan.background),
+        measure=replace(
+            plan.measure,
+            interval_ns=_times(plan.measure.interval_ns, k),
+            progress_ns=_times(plan.measure.progress_ns, k),
+        ),
+        deadline=replace(plan.deadline, scenario_ns=_times(plan.deadline.scenario_ns, k)),
+        ideal_last_end_ns=_times(plan.ideal_last_end_ns, k),
+    )
+
+
+def _times(value: int, k: float) -> int:
+    return round(value * k)
+
+
+def _slowed(rate_bps: int, k: float) -> int:
+    # A rate of 0 means unlimited, so nothing else may become 0.
+    return max(1, round(rate_bps / k)) if rate_bps else 0
+
+
+def _topology(topology: Topology, k: float) -> Topology:
+    return replace(topology, links=tuple(_link(link, k) for link in topology.links))
+
+
+def _link(link: Link, k: float) -> Link:
+    return replace(link, rate_bps=_slowed(link.rate_bps, k), delay_ns=_times(link.delay_ns, k))
+
+
+def _transfer(transfer: Transfer, k: float) -> Transfer:
+    return replace(
+        transfer, start_ns=_times(transfer.start_ns, k), ideal_ns=_times(transfer.ideal_ns, k)
+    )
+
+
+def _background(flow: BackgroundFlow, k: float) -> BackgroundFlow:
+    return replace(
+        flow,
+        rate_bps=_slowed(flow.rate_bps, k),
+        start_ns=_times(flow.start_ns, k),
+        duration_ns=_times(flow.duration_ns, k),
+    )
