@@ -1,0 +1,119 @@
+"""Rules as OpenFlow 1.5 messages, the same bytes from os-ken and from Ryu.
+
+It uses only what both frameworks' `ofproto` and `ofproto_parser` modules offer, through the datapath
+it is handed, and imports neither. It sends nothing. `controller.app` calls it.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from controller.rules import Group, Rule, SwitchRules
+from controller.wire import selection_property
+
+OPENFLOW_15 = 0x06
+"""The version on the wire; the only one in which a group can name its hash."""
+
+ETH_TYPE_IPV4 = 0x0800
+
+
+class SelectionProperty:
+    """A group property as the frameworks see one: an object with `serialize`."""
+
+    def __init__(self, hash_seed: int, hash_fields: Sequence[str]) -> None:
+        self._bytes = selection_property(hash_seed, hash_fields)
+
+    def serialize(self) -> bytearray:
+        """Return the property's bytes, padded."""
+        return bytearray(self._bytes)
+
+
+def switch_messages(datapath: Any, wanted: SwitchRules) -> list[Any]:
+    """Return, in order, what makes a switch forward as `wanted` and in no other way.
+
+    Three stages, each closed by a barrier request: nothing is left of before, the groups, the rules
+    that refer to them. The caller sends them and waits for the barriers' replies.
+    """
+    barrier = datapath.ofproto_parser.OFPBarrierRequest
+    return [
+        *_clean(datapath),
+        barrier(datapath),
+        *(_group_mod(datapath, group) for group in wanted.groups),
+        barrier(datapath),
+        *(_flow_mod(datapath, rule) for rule in wanted.rules),
+        barrier(datapath),
+    ]
+
+
+def is_barrier(datapath: Any, message: Any) -> bool:
+    """Return whether `message` is a barrier request."""
+    return isinstance(message, datapath.ofproto_parser.OFPBarrierRequest)
+
+
+def _clean(datapath: Any) -> list[Any]:
+    ofproto, parser = datapath.ofproto, datapath.ofproto_parser
+    rules = parser.OFPFlowMod(
+        datapath,
+        table_id=ofproto.OFPTT_ALL,
+        command=ofproto.OFPFC_DELETE,
+        out_port=ofproto.OFPP_ANY,
+        out_group=ofproto.OFPG_ANY,
+        match=parser.OFPMatch(),
+    )
+    groups = parser.OFPGroupMod(
+        datapath, command=ofproto.OFPGC_DELETE, type_=ofproto.OFPGT_SELECT, group_id=ofproto.OFPG_ALL
+    )
+    return [rules, groups]
+
+
+def _group_mod(datapath: Any, group: Group) -> Any:
+    ofproto, parser = datapath.ofproto, datapath.ofproto_parser
+    weight = parser.OFPGroupBucketPropWeight(type_=ofproto.OFPGBPT_WEIGHT, weight=1)
+    buckets = [
+        parser.OFPBucket(bucket.bucket_id, [parser.OFPActionOutput(bucket.port, 0)], [weight])
+        for bucket in group.buckets
+    ]
+    return parser.OFPGroupMod(
+        datapath,
+        command=ofproto.OFPGC_ADD,
+        type_=ofproto.OFPGT_SELECT,
+        group_id=group.group_id,
+        buckets=buckets,
+        properties=[SelectionProperty(group.hash_seed, group.hash_fields)],
+    )
+
+
+def _flow_mod(datapath: Any, rule: Rule) -> Any:
+    parser = datapath.ofproto_parser
+    match = {"eth_type": ETH_TYPE_IPV4, "ipv4_dst": _masked(rule.ipv4_dst)}
+    if rule.in_port is not None:
+        match["in_port"] = rule.in_port
+    return parser.OFPFlowMod(
+        datapath,
+        command=datapath.ofproto.OFPFC_ADD,
+        priority=rule.priority,
+        match=parser.OFPMatch(**match),
+        instructions=_instructions(datapath, rule),
+    )
+
+
+def _instructions(datapath: Any, rule: Rule) -> list[Any]:
+    parser = datapath.ofproto_parser
+    if rule.out_port is not None:
+        action = parser.OFPActionOutput(rule.out_port, 0)
+    elif rule.group_id is not None:
+        action = parser.OFPActionGroup(rule.group_id)
+    else:
+        return []
+    return [parser.OFPInstructionActions(datapath.ofproto.OFPIT_APPLY_ACTIONS, [action])]
+
+
+def _masked(network: str) -> Any:
+    address, _, length = network.partition("/")
+    if length == "32":
+        return address
+    mask = struct.pack("!I", 0xFFFFFFFF << (32 - int(length)) & 0xFFFFFFFF)
+    return address, socket.inet_ntoa(mask)
