@@ -29,7 +29,8 @@ def run_suite(folder: Path, files: dict[str, str], ci: str) -> tuple[int, str]:
         (folder / f"tests/unit/test_{name}.py").write_text("import pytest\n" + body)
     command = [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, f"--rootdir={folder}", "tests"]
     settings = {"CI": ci, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=folder, env=os.environ | settings, capture_output=True, text=True, timeout=60)
+    environment = os.environ | settings
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout
 
 

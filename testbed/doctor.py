@@ -1,0 +1,217 @@
+"""`testbed doctor`: what this machine has of what the lab needs, and the remedy for what it lacks.
+
+Not a guarantee that a run works: only booting the lab shows that, and the command passes its boot
+test in as `boot_check`. Not a repair either: nothing is changed, every remedy is a line to type.
+Called by the command line; imports the standard library and the error tree only, so that it still
+answers where the rest cannot be imported.
+"""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from testbed.errors import TestbedError
+from testbed.machine import Machine
+
+UML_VIRTUAL = "uml/virtual"
+UML_REAL = "uml/real"
+NATIVE = "native"
+BACKENDS = (UML_VIRTUAL, UML_REAL, NATIVE)
+UML = (UML_VIRTUAL, UML_REAL)
+
+ROOT = Path(__file__).resolve().parent.parent
+SETUP = "run scripts/setup.sh"
+SYSTEM_PYTHON = "/usr/bin/python3"
+
+# The guest's memory is a sparse file that grows with what the guest touches; below this a run of a
+# shipped scenario may end in a bus error.
+GUEST_MEMORY_ROOM_BYTES = 1 << 30
+
+# Program -> Debian package. All of them are used inside the lab, by either backend.
+PROGRAMS = {
+    "ovs-vswitchd": "openvswitch-switch",
+    "ovsdb-server": "openvswitch-switch",
+    "ovs-vsctl": "openvswitch-switch",
+    "ovs-ofctl": "openvswitch-switch",
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "ethtool": "ethtool",
+    "ping": "iputils-ping",
+    "mnexec": "mininet",
+}
+
+# Kernel module -> its configuration option, for kernels that have it built in.
+MODULES = {
+    "openvswitch": "CONFIG_OPENVSWITCH",
+    "sch_htb": "CONFIG_NET_SCH_HTB",
+    "sch_red": "CONFIG_NET_SCH_RED",
+    "sch_netem": "CONFIG_NET_SCH_NETEM",
+    "sch_ingress": "CONFIG_NET_SCH_INGRESS",
+    "act_mirred": "CONFIG_NET_ACT_MIRRED",
+    "ifb": "CONFIG_IFB",
+    "veth": "CONFIG_VETH",
+    "tcp_dctcp": "CONFIG_TCP_CONG_DCTCP",
+}
+
+# A process that lets itself be traced, as every process of the guest is; its status is the errno.
+PTRACE_PROBE = (
+    "import ctypes, sys; libc = ctypes.CDLL(None, use_errno=True); "
+    "sys.exit(ctypes.get_errno() if libc.ptrace(0, 0, 0, 0) else 0)"
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked for: what was `found`, and when not `ok` the one-line `remedy`.
+
+    `needed_for` names the backends (`BACKENDS`) and features that cannot work without it.
+    """
+
+    name: str
+    ok: bool
+    found: str
+    remedy: str
+    needed_for: tuple[str, ...]
+
+
+def checks(machine: Machine | None = None, boot_check: Callable[[], None] | None = None) -> list[Check]:
+    """Look for everything, in a fixed order. Raises nothing: what cannot be found out is not ok."""
+    machine = machine or Machine()
+    found = [*_environment(machine), *_programs(machine), *_guest(machine), *_native(machine)]
+    if boot_check is not None:
+        found.append(_boot(boot_check, found))
+    return found
+
+
+def usable_backends(found: list[Check]) -> tuple[str, ...]:
+    """The backends for which no check failed, in the order of `BACKENDS`."""
+    missing = {name for check in found if not check.ok for name in check.needed_for}
+    return tuple(name for name in BACKENDS if name not in missing)
+
+
+def run_doctor(
+    json: bool, boot_check: Callable[[], None] | None = None, machine: Machine | None = None
+) -> int:
+    """Print every check to standard output; 0 when at least one backend can run, else 3.
+
+    `boot_check` boots the lab for real and raises TestbedError or OSError when that fails. It is
+    tried only when nothing else keeps the guest from booting.
+    """
+    found = checks(machine, boot_check)
+    usable = usable_backends(found)
+    if json:
+        backends = {name: name in usable for name in BACKENDS}
+        answer = {"checks": [asdict(check) for check in found], "backends": backends}
+        print(json_module.dumps(answer, indent=2))
+    else:
+        print("\n".join(_table(found, usable)))
+    return 0 if usable else 3
+
+
+def _check(name: str, ok: bool, found: str, remedy: str, needed_for: tuple[str, ...]) -> Check:
+    return Check(name, ok, found, "" if ok else remedy, needed_for)
+
+
+def _table(found: list[Check], usable: tuple[str, ...]) -> Iterator[str]:
+    width = max(len(check.name) for check in found)
+    for check in found:
+        yield f"{'ok' if check.ok else 'MISSING':8}{check.name:{width}}  {check.found}"
+        if not check.ok:
+            yield f"{'':8}{'':{width}}  to have {', '.join(check.needed_for)}: {check.remedy}"
+    yield ""
+    for name in BACKENDS:
+        lacking = [check.name for check in found if not check.ok and name in check.needed_for]
+        yield f"backend {name:12} " + ("can run" if name in usable else "cannot run: " + ", ".join(lacking))
+
+
+def _environment(machine: Machine) -> Iterator[Check]:
+    version = ".".join(map(str, machine.python_version))
+    recent = machine.python_version >= (3, 11)
+    yield _check("python", recent, version, "install Python 3.11 or newer", BACKENDS)
+    status, output = machine.run([SYSTEM_PYTHON, "-c", "import mininet.net as m; print(m.__file__)"])
+    remedy = f"install the package mininet, which {SYSTEM_PYTHON} imports ({SETUP})"
+    yield _check("mininet", status == 0, output if status == 0 else "not importable", remedy, BACKENDS)
+    yield _framework(machine, "os-ken", sys.executable, "os_ken.base.app_manager", BACKENDS)
+    ryu = str(ROOT / ".venv-ryu/bin/python")
+    # Not deeper than this: Ryu's own modules import only with what the controller adds to eventlet.
+    yield _framework(machine, "ryu", ryu, "eventlet, ryu", ("controller framework ryu",))
+
+
+def _framework(machine: Machine, name: str, python: str, module: str, needed_for: tuple[str, ...]) -> Check:
+    status, _ = machine.run([python, "-c", f"import {module}"])
+    found = f"importable by {python}" if status == 0 else f"not importable by {python}"
+    return _check(name, status == 0, found, f"{SETUP} python", needed_for)
+
+
+def _programs(machine: Machine) -> Iterator[Check]:
+    for program, package in PROGRAMS.items():
+        yield _program(machine, program, package, BACKENDS)
+    yield _program(machine, "iperf3", "iperf3", ("background flows",))
+    yield _program(machine, "tshark", "tshark", ("tests",))
+
+
+def _program(machine: Machine, program: str, package: str, needed_for: tuple[str, ...]) -> Check:
+    path = machine.which(program)
+    remedy = f"install the package {package} ({SETUP})"
+    return _check(program, path is not None, path or "not found", remedy, needed_for)
+
+
+def _guest(machine: Machine) -> Iterator[Check]:
+    status, output = machine.run([str(ROOT / "scripts/build-kernel.sh"), "--where"])
+    built = status == 0
+    found = output if built else f"not built: {output or 'no answer'}"
+    yield _check("lab kernel", built, found, f"{SETUP} kernel (about 6 minutes on two cores)", (UML_VIRTUAL,))
+    yield _distribution_uml(machine)
+    yield _guest_memory(machine)
+    status, _ = machine.run([sys.executable, "-c", PTRACE_PROBE])
+    denied = f"refused ({os.strerror(status)})" if status > 0 else "could not be tried"
+    remedy = "allow ptrace (a container: --cap-add SYS_PTRACE; Yama: sysctl kernel.yama.ptrace_scope=1)"
+    yield _check("ptrace", status == 0, "permitted" if status == 0 else denied, remedy, UML)
+
+
+def _distribution_uml(machine: Machine) -> Check:
+    path = machine.which("linux.uml")
+    modules = machine.entries("/usr/lib/uml/modules")
+    if path is None:
+        found = "no linux.uml"
+    elif not modules:
+        found = f"{path}, but no modules under /usr/lib/uml/modules"
+    else:
+        found = f"{path}, modules of {', '.join(modules)}"
+    remedy = f"install the package user-mode-linux ({SETUP})"
+    return _check("distribution UML", path is not None and bool(modules), found, remedy, (UML_REAL,))
+
+
+def _guest_memory(machine: Machine) -> Check:
+    remedy = f"point TMPDIR at a folder on an exec mount with {GUEST_MEMORY_ROOM_BYTES >> 20} MiB free"
+    folder = machine.guest_memory_folder()
+    if folder is None:
+        return _check("guest memory", False, "no folder that is writable and mounted exec", remedy, UML)
+    room_bytes = machine.free_bytes(folder)
+    found = f"{folder}: {room_bytes >> 20} MiB free"
+    return _check("guest memory", room_bytes >= GUEST_MEMORY_ROOM_BYTES, found, remedy, UML)
+
+
+def _native(machine: Machine) -> Iterator[Check]:
+    root = machine.effective_uid == 0
+    found = "yes" if root else f"user {machine.effective_uid}"
+    yield _check("root", root, found, "run as root, or use the backend uml", (NATIVE,))
+    for module, option in MODULES.items():
+        where = machine.kernel_module(module, option)
+        remedy = f"load it (modprobe {module}) or use the backend uml"
+        yield _check(f"module {module}", where is not None, where or "not found", remedy, (NATIVE,))
+
+
+def _boot(boot_check: Callable[[], None], found: list[Check]) -> Check:
+    if not set(UML) & set(usable_backends(found)):
+        return _check("boot", False, "not tried", "remedy what is missing above", UML)
+    try:
+        boot_check()
+    except (TestbedError, OSError) as error:
+        return _check("boot", False, str(error), "run again with --debug; ask with that output", UML)
+    return _check("boot", True, "the lab booted", "", UML)

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from testbed import doctor
+from testbed.errors import LabError
+from testbed.machine import Machine
+
+KERNEL = "/home/kv/.cache/kv-testbed/kernel/0123456789abcdef"
+
+
+@dataclass
+class FakeMachine(Machine):
+    """A machine with everything, less what a test takes away."""
+
+    lacks: set[str] = field(default_factory=set)
+    statuses: dict[str, int] = field(default_factory=dict)
+    version: tuple[int, ...] = (3, 11, 2)
+    uid: int = 0
+    memory: tuple[str | None, int] = ("/dev/shm", 4 << 30)
+
+    @property
+    def python_version(self) -> tuple[int, ...]:
+        return self.version
+
+    @property
+    def effective_uid(self) -> int:
+        return self.uid
+
+    def which(self, program: str) -> str | None:
+        return None if program in self.lacks else f"/usr/bin/{program}"
+
+    def run(self, command: list[str]) -> tuple[int, str]:
+        line = " ".join(command)
+        known = {"--where": (0, KERNEL), "mininet": (0, "/usr/lib/mininet/net.py")}
+        answer = next((answer for part, answer in known.items() if part in line), (0, ""))
+        return next(((status, answer[1]) for part, status in self.statuses.items() if part in line), answer)
+
+    def entries(self, folder: str) -> list[str]:
+        return [] if folder in self.lacks else ["6.1.176"]
+
+    def guest_memory_folder(self) -> str | None:
+        return self.memory[0]
+
+    def free_bytes(self, folder: str) -> int:
+        return self.memory[1]
+
+    def kernel_module(self, module: str, option: str) -> str | None:
+        return None if module in self.lacks else "built in"
+
+
+def failing(machine: Machine) -> dict[str, doctor.Check]:
+    return {check.name: check for check in doctor.checks(machine) if not check.ok}
+
+
+def test_nothing_fails_on_a_machine_with_everything() -> None:
+    found = doctor.checks(FakeMachine())
+    assert [check.name for check in found if not check.ok or check.remedy] == []
+    assert len({check.name for check in found}) == len(found) == 29
+    assert doctor.usable_backends(found) == ("uml/virtual", "uml/real", "native")
+
+
+CASES = [
+    ({"version": (3, 10, 9)}, "python", "3.10.9", ()),
+    ({"statuses": {"mininet": 1}}, "mininet", "not importable", ()),
+    ({"statuses": {"os_ken": 1}}, "os-ken", f"not importable by {sys.executable}", ()),
+    (
+        {"statuses": {"eventlet, ryu": 1}},
+        "ryu",
+        f"not importable by {doctor.ROOT}/.venv-ryu/bin/python",
+        ("uml/virtual", "uml/real", "native"),
+    ),
+    ({"lacks": {"ovs-vsctl"}}, "ovs-vsctl", "not found", ()),
+    ({"lacks": {"iperf3"}}, "iperf3", "not found", ("uml/virtual", "uml/real", "native")),
+    ({"statuses": {"--where": 1}}, "lab kernel", f"not built: {KERNEL}", ("uml/real", "native")),
+    ({"lacks": {"linux.uml"}}, "distribution UML", "no linux.uml", ("uml/virtual", "native")),
+    (
+        {"lacks": {"/usr/lib/uml/modules"}},
+        "distribution UML",
+        "/usr/bin/linux.uml, but no modules under /usr/lib/uml/modules",
+        ("uml/virtual", "native"),
+    ),
+    ({"memory": ("/dev/shm", 64 << 20)}, "guest memory", "/dev/shm: 64 MiB free", ("native",)),
+    ({"memory": (None, 0)}, "guest memory", "no folder that is writable and mounted exec", ("native",)),
+    ({"statuses": {"ptrace": 1}}, "ptrace", "refused (Operation not permitted)", ("native",)),
+    ({"uid": 1000}, "root", "user 1000", ("uml/virtual", "uml/real")),
+    ({"lacks": {"sch_red"}}, "module sch_red", "not found", ("uml/virtual", "uml/real")),
+]
+
+
+@pytest.mark.parametrize(("change", "name", "found", "usable"), CASES, ids=[case[1] for case in CASES])
+def test_what_is_missing_is_named_with_what_it_stops(
+    change: dict[str, object], name: str, found: str, usable: tuple[str, ...]
+) -> None:
+    machine = FakeMachine(**change)  # type: ignore[arg-type]
+    checks = failing(machine)
+    assert {check: value.found for check, value in checks.items()} == {name: found}
+    assert checks[name].remedy != ""
+    assert "\n" not in checks[name].remedy
+    assert doctor.usable_backends(doctor.checks(machine)) == usable
+
+
+def test_room_for_the_guest_memory_is_counted_to_the_byte() -> None:
+    enough = FakeMachine(memory=("/dev/shm", 1 << 30))
+    short = FakeMachine(memory=("/dev/shm", (1 << 30) - 1))
+    assert (list(failing(enough)), list(failing(short))) == ([], ["guest memory"])
+
+
+def test_the_exit_code_is_3_only_when_no_backend_can_run(capsys: pytest.CaptureFixture[str]) -> None:
+    no_uml = FakeMachine(statuses={"ptrace": 1})
+    nothing = FakeMachine(statuses={"ptrace": 1}, uid=1000)
+    assert (doctor.run_doctor(False, machine=no_uml), doctor.run_doctor(False, machine=nothing)) == (0, 3)
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "backend uml/virtual  cannot run: ptrace",
+        "backend uml/real     cannot run: ptrace",
+        "backend native       cannot run: root",
+    ]
+
+
+def test_the_table_has_one_remedy_line_under_each_missing_thing(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor.run_doctor(False, machine=FakeMachine(lacks={"tc"}))
+    lines = capsys.readouterr().out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("MISSING"))
+    assert lines[at].split() == ["MISSING", "tc", "not", "found"]
+    assert lines[at + 1].strip() == (
+        "to have uml/virtual, uml/real, native: install the package iproute2 (run scripts/setup.sh)"
+    )
+    assert sum(line.startswith("MISSING") for line in lines) == 1
+
+
+def test_json_has_every_field_and_nothing_else_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.run_doctor(True, machine=FakeMachine(uid=1000)) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["backends"] == {"uml/virtual": True, "uml/real": True, "native": False}
+    assert next(check for check in answer["checks"] if check["name"] == "root") == {
+        "name": "root",
+        "ok": False,
+        "found": "user 1000",
+        "remedy": "run as root, or use the backend uml",
+        "needed_for": ["native"],
+    }
+
+
+def test_a_boot_that_fails_takes_both_uml_clocks(capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse() -> None:
+        raise LabError("the guest panicked: no init")
+
+    assert doctor.run_doctor(False, refuse, FakeMachine(uid=1000)) == 3
+    output = capsys.readouterr().out
+    assert "boot                the guest panicked: no init\n" in output
+    assert "backend uml/virtual  cannot run: boot\n" in output
+
+
+def test_a_boot_is_not_tried_where_it_cannot_work() -> None:
+    tried: list[str] = []
+    cannot = doctor.checks(FakeMachine(statuses={"ptrace": 1}), lambda: tried.append("cannot"))
+    can = doctor.checks(FakeMachine(), lambda: tried.append("can"))
+    assert tried == ["can"]
+    assert (cannot[-1].found, cannot[-1].ok) == ("not tried", False)
+    assert (can[-1].found, can[-1].ok) == ("the lab booted", True)
+
+
+def test_this_machine_answers_without_raising(tmp_path: Path) -> None:
+    machine = Machine()
+    assert machine.run(["/nonexistent"]) == (-1, "[Errno 2] No such file or directory: '/nonexistent'")
+    assert machine.run(["sh", "-c", "echo one; echo two; exit 7"]) == (7, "two")
+    assert machine.run(["sh", "-c", "echo why >&2; exit 1"]) == (1, "why")
+    assert machine.free_bytes("/nonexistent") == 0
+    assert machine.free_bytes(str(tmp_path)) > 0
+    assert machine.entries("/nonexistent") == []
+    assert machine.which("no-such-program") is None
+    assert machine.kernel_module("no_such_module", "CONFIG_NO_SUCH_OPTION") is None
+
+
+def test_tmpdir_comes_first_for_the_guest_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert Machine().guest_memory_folder() == str(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
+    assert Machine().guest_memory_folder() in ("/dev/shm", "/tmp", None)
+
+
+def test_the_ptrace_probe_reports_the_errno() -> None:
+    allowed = subprocess.run([sys.executable, "-c", doctor.PTRACE_PROBE], timeout=20).returncode
+    assert allowed in (0, 1)
+    # A process that is traced already cannot ask to be traced again: EPERM.
+    twice = doctor.PTRACE_PROBE.replace("sys.exit", "libc.ptrace(0, 0, 0, 0); sys.exit")
+    assert subprocess.run([sys.executable, "-c", twice], timeout=20).returncode == 1
+    assert os.strerror(1) == "Operation not permitted"
+
+
+def test_only_the_standard_library_and_the_error_tree_are_imported() -> None:
+    code = "import sys, testbed.doctor; print(sorted(m for m in sys.modules if m.split('.')[0] == 'testbed'))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=doctor.ROOT, timeout=20)
+    assert done.stdout.strip() == "['testbed', 'testbed.doctor', 'testbed.errors', 'testbed.machine']"

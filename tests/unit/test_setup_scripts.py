@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = [
+    "mininet", "openvswitch-switch", "iproute2", "ethtool", "iperf3", "iputils-ping", "user-mode-linux",
+    "tshark", "python3-venv", "flex", "bison", "bc", "libelf-dev", "xz-utils", "gcc", "make", "libc6-dev",
+]  # fmt: skip
+SCRIPTS = ["scripts/setup.sh", "scripts/build-kernel.sh", ".ci/run"]
+
+
+class Checkout:
+    """A copy of what set-up reads, with fakes for the programs that would change the machine.
+
+    `installed` is what dpkg knows, `sudo` whether this user (1000) can become root without a word.
+    Every call of a fake is a line in `calls`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.bin = folder / "fake-bin"
+        self.bin.mkdir()
+        for name in ("scripts/setup.sh", "pyproject.toml", "requirements-ryu.txt"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+        self.log = folder / "calls"
+        self.log.touch()
+        self.fake("id", "echo 1000")
+        self.fake("apt-get", f'echo "apt-get $*" >>{self.log}')
+        self.fake("apt-cache", 'echo "  Candidate: 6.12.1"')
+        self.installed(PACKAGES)
+        self.sudo(False)
+
+    def fake(self, name: str, body: str) -> None:
+        path = self.bin / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+
+    def installed(self, names: list[str]) -> None:
+        lines = "\n".join(f"{name} installed" for name in names)
+        self.fake("dpkg-query", f"cat <<END\n{lines}\nEND\nexit 1")
+
+    def sudo(self, works: bool) -> None:
+        # `sudo -n env NAME=VALUE... COMMAND`: the fake drops -n, so `env` runs the next fake.
+        run = f'[ "$2" = true ] || {{ shift; echo "sudo $*" >>{self.log}; }}'
+        self.fake("sudo", run if works else "exit 1")
+
+    def environment(self, name: str) -> Path:
+        """Make NAME look like an environment that this checkout's set-up made; its python logs and obeys."""
+        folder = self.folder / name
+        (folder / "bin").mkdir(parents=True)
+        options = "--system-site-packages " if name == ".venv" else ""
+        (folder / "pyvenv.cfg").write_text(f"command = /usr/bin/python3 -m venv {options}{folder}\n")
+        python = folder / "bin/python"
+        python.write_text(f'#!/bin/sh\n[ "$1" = -c ] || echo "{name} $*" >>{self.log}\n')
+        python.chmod(0o755)
+        return folder
+
+    def run(self, *parts: str, **variables: str) -> tuple[int, str]:
+        # A tarball given by hand: whether this machine has a kernel source is no matter here.
+        path = f"{self.bin}:/usr/bin:/bin"
+        environment = os.environ | {"PATH": path, "KV_KERNEL_SOURCE": "/given.tar"} | variables
+        done = subprocess.run(
+            ["bash", str(self.folder / "scripts/setup.sh"), *parts],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, env=environment,
+        )  # fmt: skip
+        return done.returncode, done.stderr
+
+    @property
+    def calls(self) -> list[str]:
+        return self.log.read_text().splitlines()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_with_everything_installed_apt_and_root_are_not_asked_for(checkout: Checkout) -> None:
+    assert checkout.run("packages") == (0, "")
+    assert checkout.calls == []
+
+
+def test_without_root_missing_packages_are_named_with_the_command(checkout: Checkout) -> None:
+    checkout.installed([name for name in PACKAGES if name not in ("mininet", "bc")])
+    assert checkout.run("packages") == (
+        3,
+        "setup: packages are missing and this user cannot become root: mininet bc\n"
+        "setup: as root, run: apt-get update && apt-get install -y --no-install-recommends mininet bc\n",
+    )
+    assert checkout.calls == []
+
+
+def test_only_what_is_missing_is_installed(checkout: Checkout) -> None:
+    checkout.installed([name for name in PACKAGES if name not in ("tshark", "gcc")])
+    checkout.sudo(True)
+    assert checkout.run("packages") == (0, "setup: installing tshark gcc\n")
+    apt = "sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300"
+    assert checkout.calls == [f"{apt} update", f"{apt} install --no-install-recommends tshark gcc"]
+
+
+def test_a_package_that_was_removed_but_not_purged_is_missing(checkout: Checkout) -> None:
+    others = "\n".join(f"echo {name} installed" for name in PACKAGES[1:])
+    checkout.fake("dpkg-query", f"{others}\necho mininet config-files")
+    status, message = checkout.run("packages")
+    assert (status, message.splitlines()[0]) == (
+        3,
+        "setup: packages are missing and this user cannot become root: mininet",
+    )
+
+
+def test_packages_and_environments_are_separate_parts(checkout: Checkout) -> None:
+    checkout.installed([])
+    for name in (".venv", ".venv-ryu"):
+        checkout.environment(name)
+    status, _ = checkout.run(KV_SETUP="python")
+    assert status == 0
+    assert [line for line in checkout.calls if "apt-get" in line] == []
+
+
+def test_an_unknown_part_is_refused(checkout: Checkout) -> None:
+    message = "setup: unknown part 'kernels'; the parts are packages, python, kernel, all\n"
+    assert checkout.run("packages", "kernels") == (2, message)
+    assert checkout.run(KV_SETUP="kernels") == (2, message)
+
+
+def test_python_packages_are_installed_again_only_when_their_list_changed(checkout: Checkout) -> None:
+    checkout.environment(".venv")
+    checkout.environment(".venv-ryu")
+    options = "--quiet --no-input --disable-pip-version-check"
+    editable = f".venv -m pip install {options} -e {checkout.folder}[dev]"
+    assert checkout.run("python")[0] == 0
+    assert [line for line in checkout.calls if line.startswith(".venv ")] == [editable]
+    before = checkout.calls
+    assert checkout.run("python") == (0, "")
+    assert checkout.calls == before
+    with (checkout.folder / "pyproject.toml").open("a") as project:
+        project.write("# changed\n")
+    assert checkout.run("python")[0] == 0
+    assert checkout.calls == [*before, editable]
+
+
+def test_an_install_that_failed_is_tried_again(checkout: Checkout) -> None:
+    python = checkout.environment(".venv") / "bin/python"
+    checkout.environment(".venv-ryu")
+    good = python.read_text()
+    python.write_text('#!/bin/sh\n[ "$1" = -c ]\n')
+    status, message = checkout.run("python")
+    assert status == 3
+    assert message.splitlines()[-1].startswith("setup: pip could not install -e ")
+    python.write_text(good)
+    assert checkout.run("python")[0] == 0
+    assert [line for line in checkout.calls if line.startswith(".venv ")] != []
+
+
+def test_ci_runs_make_test() -> None:
+    assert "make --no-print-directory test" in (ROOT / ".ci/run").read_text()
+
+
+def test_ci_ends_with_the_status_of_make(tmp_path: Path) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/run", tmp_path / ".ci/run")
+    (tmp_path / "Makefile").write_text("test:\n\t@echo CI=$$CI; read -r line || echo no input; exit 7\n")
+    done = subprocess.run(
+        ["bash", ".ci/run"], cwd=tmp_path, input="text\n", capture_output=True, text=True, timeout=20,
+        env={key: value for key, value in os.environ.items() if key != "CI"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "CI=true\nno input\n")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_stop_at_the_first_error_and_can_be_run(script: str) -> None:
+    path = ROOT / script
+    assert os.access(path, os.X_OK)
+    assert re.search(r"^set -euo pipefail$", path.read_text(), re.MULTILINE)
+    assert subprocess.run(["bash", "-n", str(path)], timeout=20).returncode == 0
+
+
+def test_the_pins_are_exact() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pins = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    assert len(pins) >= 12
+    assert [pin for pin in pins if not re.fullmatch(r"[a-z-]+==\d[\w.]*", pin)] == []
