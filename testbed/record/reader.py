@@ -28,7 +28,7 @@ from testbed.record.paths import measured_paths
 _Value = TypeVar("_Value")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LinkSeries:
     """The samples of one link's queue, oldest first, as int64 arrays of one length.
 
@@ -45,7 +45,7 @@ class LinkSeries:
     ce_marks: Int64Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SampleGroup:
     """Links that are sampled together. `rows` has a time (laboratory ns) and then each link's fields."""
 
@@ -54,7 +54,7 @@ class SampleGroup:
     rows: Int64Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Progress:
     """All progress rows, sorted by transfer and then by time (scenario ns)."""
 
@@ -63,7 +63,7 @@ class Progress:
     bytes_received: Int64Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Record:
     """An opened record. Make one with `Record.open`.
 

@@ -175,9 +175,7 @@ def test_the_parts_add_up_to_the_whole(
     idle: Record, progress: list[tuple[int, float]], queue: list[int]
 ) -> None:
     ordered = list(zip(sorted(row[0] for row in progress), sorted(row[1] for row in progress), strict=True))
-    record = _changed(
-        RECORD, [*ordered, (20 * MS + 1, 1.0)], {"leaf3-d1": queue, "leaf1-spine1": queue[::-1]}
-    )
+    record = _changed(idle, [*ordered, (20 * MS + 1, 1.0)], {"leaf3-d1": queue, "leaf1-spine1": queue[::-1]})
     loss = _only(record)
     assert _sum(loss) == pytest.approx(loss.fct_ns - loss.wire_ns, rel=1e-9)
     assert sum(loss.by_segment.values()) == pytest.approx(loss.avoidable_ns, rel=1e-9)

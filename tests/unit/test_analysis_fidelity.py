@@ -1,0 +1,214 @@
+"""Each check of the measurement holds on a good record and is provoked to fail by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from testbed.analysis.fidelity import CHECKS, fidelity, marking_probability
+from testbed.record import layout
+from testbed.record.reader import LinkSeries, Record, SampleGroup
+from tests.support.synthetic import edit_json, incast, reseal, write_record
+
+CASE = incast(senders=2, size=4 << 20)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_record(tmp_path / "run", CASE)
+
+
+def _failed(record: Record) -> dict[str, str]:
+    found = fidelity(record)
+    failed = {check["name"]: check["detail"] for check in found["checks"] if not check["ok"]}
+    assert found["valid"] == (not failed)
+    assert found["reasons"] == list(failed.values())
+    return failed
+
+
+def _edited(record: Record, link: str, field: str, change: Callable[[Any], Any]) -> Record:
+    """Return `record` with one field of one link changed in all its samples."""
+    groups: list[SampleGroup] = []
+    for group in record.groups:
+        rows = np.array(group.rows)
+        if link in group.links:
+            width = len(layout.SAMPLE_FIELDS)
+            column = 1 + group.links.index(link) * width + layout.SAMPLE_FIELDS.index(field)
+            rows[:, column] = change(rows[:, column])
+        groups.append(replace(group, rows=rows))
+    return replace(record, groups=tuple(groups))
+
+
+def _retimed(record: Record, change: Callable[[Any], Any]) -> Record:
+    groups: list[SampleGroup] = []
+    for group in record.groups:
+        rows = np.array(group.rows)
+        rows[:, 0] = change(rows[:, 0])
+        groups.append(replace(group, rows=rows))
+    return replace(record, groups=tuple(groups))
+
+
+def test_a_good_record_passes_every_check(folder: Path) -> None:
+    found = fidelity(Record.open(folder))
+    assert (found["valid"], found["reasons"]) == (True, [])
+    assert [check["name"] for check in found["checks"]] == [
+        check.__name__.removeprefix("check_") for check in CHECKS
+    ]
+
+
+def test_status(tmp_path: Path) -> None:
+    record = Record.open(write_record(tmp_path, CASE, status="failed", reason="deadline of 1 s reached"))
+    assert _failed(record) == {"status": "the run is failed: deadline of 1 s reached"}
+
+
+def test_intact(folder: Path) -> None:
+    (folder / layout.SCENARIO).write_text("name: other\n")
+    assert _failed(Record.open(folder)) == {
+        "intact": "the record is damaged: scenario.yaml has 12 bytes, the manifest says 13"
+    }
+
+
+def test_completed(folder: Path) -> None:
+    edit_json(folder, layout.OUTCOMES, lambda outcomes: outcomes[1].update(end_ns=None, error="timed out"))
+    assert _failed(Record.open(folder)) == {"completed": "1 of 2 transfers did not complete: 1 (timed out)"}
+
+
+def test_starts(folder: Path) -> None:
+    edit_json(folder, layout.OUTCOMES, lambda outcomes: outcomes[1].update(start_ns=80_000))
+    assert _failed(Record.open(folder)) == {
+        "starts": "transfers began off their planned time: transfer 1 by 80 us"
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (
+            {"congestion_control": {"sender": "dctcp", "receiver": "cubic"}},
+            "sender dctcp, receiver cubic, ECN on",
+        ),
+        (
+            {"congestion_control": {"sender": "cubic", "receiver": "dctcp"}},
+            "sender cubic, receiver dctcp, ECN on",
+        ),
+        ({"ecn": False}, "sender dctcp, receiver dctcp, ECN off"),
+        ({"ecn": None, "congestion_control": None}, "sender None, receiver None, ECN not reported"),
+    ],
+)
+def test_congestion_control(folder: Path, change: dict[str, Any], found: str) -> None:
+    edit_json(folder, layout.OUTCOMES, lambda outcomes: outcomes[0].update(change))
+    assert _failed(Record.open(folder)) == {
+        "congestion_control": f"dctcp with ECN on was asked for, but transfer 0: {found}"
+    }
+
+
+def test_marking(folder: Path) -> None:
+    record = _edited(Record.open(folder), "leaf3-d1", "ce_marks", lambda marks: 0 * marks)
+    assert list(_failed(record)) == ["marking"]
+    assert _failed(record)["marking"].startswith(
+        "queues stood above K_min but no packet was marked: leaf3-d1 (about "
+    )
+
+
+def test_no_marks_are_expected_without_ecn_or_without_a_queue(folder: Path) -> None:
+    record = _edited(Record.open(folder), "leaf3-d1", "ce_marks", lambda marks: 0 * marks)
+    short = _edited(record, "leaf3-d1", "backlog_bytes", lambda backlog: np.minimum(backlog, 100_000))
+    off = replace(record, plan=replace(record.plan, transport=replace(record.plan.transport, ecn=False)))
+    assert "marking" not in _failed(short)
+    assert "marking" not in _failed(off)
+
+
+def test_the_marking_probability_rises_to_pmax_and_jumps_to_one() -> None:
+    queue = next(queue for queue in CASE.plan.queues if queue.link == "leaf3-d1")
+    backlog = np.array([0, 100_000, 250_000, 399_999, 400_000, 900_000])
+    series = LinkSeries(backlog, backlog, backlog, backlog, backlog, backlog)
+    assert marking_probability(series, queue).tolist() == pytest.approx([0, 0, 0.1, 0.2, 1, 1], abs=1e-6)
+
+
+def test_sampling(folder: Path) -> None:
+    record = Record.open(folder)
+    assert "0 of " in {c["name"]: c["detail"] for c in fidelity(record)["checks"]}["sampling"]
+    late = _retimed(record, lambda times: times + 15_000 * (np.arange(len(times)) % 10 == 0))
+    detail = _failed(late)["sampling"]
+    assert "the p99 deviation from the interval of 20 us is 75 % (at most 10 %)" in detail
+    assert int(detail.split()[0]) > 5
+
+
+def test_one_late_sample_in_many_is_no_reason(folder: Path) -> None:
+    record = Record.open(folder)
+    once = _retimed(record, lambda times: times + 30_000 * (np.arange(len(times)) > len(times) // 2))
+    long = incast(senders=2, size=64 << 20)
+    assert "sampling" in _failed(once)
+    record = Record.open(write_record(folder.parent / "long", long))
+    once = _retimed(record, lambda times: times + 30_000 * (np.arange(len(times)) > len(times) // 2))
+    checks = {check["name"]: check["detail"] for check in fidelity(once)["checks"] if check["ok"]}
+    assert checks["sampling"].startswith("2 of ")
+
+
+def test_coverage(folder: Path) -> None:
+    record = Record.open(folder)
+    short = replace(record, groups=tuple(replace(group, rows=group.rows[:20]) for group in record.groups))
+    assert _failed(short)["coverage"] == "samples do not span all transfers: group fabric, hosts"
+    bare = replace(record, groups=record.groups[:1])
+    assert _failed(bare)["coverage"] == "links were not sampled: p1-leaf1, p2-leaf2, d1-leaf3"
+
+
+def test_a_record_without_samples_is_not_valid(folder: Path) -> None:
+    failed = _failed(replace(Record.open(folder), groups=()))
+    assert failed["sampling"] == "no queue was sampled while transfers ran"
+    assert set(failed) == {"sampling", "coverage"}
+
+
+def test_host_drops(folder: Path) -> None:
+    def _seven_more(drops: Any) -> Any:
+        return drops + 7 * (np.arange(len(drops)) > 3)
+
+    record = Record.open(folder)
+    host = _edited(record, "p2-leaf2", "drops", _seven_more)
+    assert _failed(host) == {"host_drops": "hosts dropped packets at their own egress: p2-leaf2 (7)"}
+    assert _failed(_edited(record, "leaf3-d1", "drops", _seven_more)) == {}
+
+
+@pytest.mark.parametrize(
+    ("readback", "reason"),
+    [
+        ([], "nothing was read back from the lab"),
+        (
+            [{"what": "leaf3-d1 K_min", "expected": 1, "found": 2, "ok": False}, {"ok": True}],
+            "the lab differs from the plan: leaf3-d1 K_min is 2, not 1",
+        ),
+    ],
+)
+def test_readback(folder: Path, readback: list[Any], reason: str) -> None:
+    edit_json(folder, layout.FACTS, lambda facts: facts.update(readback=readback))
+    assert _failed(Record.open(folder)) == {"readback": reason}
+
+
+def test_paths(folder: Path) -> None:
+    lines = (folder / layout.DATAPATH_FLOWS).read_text().splitlines()
+    (folder / layout.DATAPATH_FLOWS).write_text("\n".join(lines[1:]))
+    reseal(folder)
+    assert _failed(Record.open(folder)) == {"paths": "the path of 1 transfers was not measured: 0"}
+
+
+def test_counted(folder: Path) -> None:
+    record = _edited(Record.open(folder), "leaf3-d1", "bytes", lambda counted: counted // 2)
+    ((name, reason),) = _failed(record).items()
+    assert name == "counted"
+    assert reason.startswith("links counted less than arrived over them: leaf3-d1 (")
+    assert reason.endswith(f" of {8 << 20} bytes)")
+
+
+def test_not_too_fast(folder: Path) -> None:
+    record = Record.open(folder)
+    ideal = record.plan.transfers[0].ideal_ns
+    allowed, floor = round(0.97 * ideal), 8 * 1_000_000 // 100  # what 1 MB takes at 100 Gbit/s
+    fast = replace(record.outcomes[0], end_ns=round(0.98 * ideal) - floor - 2_000)
+    fine = replace(record.outcomes[0], end_ns=max(allowed - floor // 2, 1))
+    assert list(_failed(replace(record, outcomes=(fast, record.outcomes[1])))) == ["not_too_fast"]
+    assert _failed(replace(record, outcomes=(fine, record.outcomes[1]))) == {}

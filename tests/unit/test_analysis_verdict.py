@@ -1,0 +1,148 @@
+"""Who is accused: the known culprits of the toy runs, nobody in the controls, and the rule at its edges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.analysis import summarise
+from testbed.analysis.losses import SENDER, TransferLoss
+from testbed.analysis.verdict import blame, slowest, verdict
+from testbed.record.reader import Record
+from tests.support.synthetic import CASES, incast, write_record
+from topologies.model import SEGMENTS
+
+SEGMENT_OF = {
+    "p1-leaf1": "source-rail",
+    "leaf1-spine1": "source-leaf",
+    "leaf3-d1": "dest-leaf",
+    "leaf3-d2": "dest-leaf",
+}
+LINKS = {name: {"segment": segment, "utilisation": {"mean": 0.5}} for name, segment in SEGMENT_OF.items()}
+IDEAL = 1_000_000
+
+
+def _loss(number: int = 0, sender: float = 0.0, **by_link: float) -> TransferLoss:
+    """Return a loss of an ideal 1 ms; links are written with _ for -."""
+    named = {name.replace("_", "-"): lost for name, lost in by_link.items()}
+    by_segment = dict.fromkeys((*SEGMENTS, SENDER), 0.0)
+    for name, lost in named.items():
+        by_segment[SEGMENT_OF[name]] += lost
+    by_segment[SENDER] = sender
+    total = round(sum(named.values()) + sender)
+    return TransferLoss(number, "p1", "d1", IDEAL + total, IDEAL, IDEAL, 0.0, 0.0, sender, named, by_segment)
+
+
+def _verdict(*losses: TransferLoss) -> dict[str, Any]:
+    fabric = {"utilisation": 0.25, "standing_links": []}
+    return verdict(losses, LINKS, fabric, {"mean": 1.5, "p99": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "segment", "link"),
+    [
+        ("incast", "dest-leaf", "leaf3-d1"),
+        ("hot-spine", "spine", "spine1-leaf5"),
+        ("hot-uplink", "source-leaf", "leaf1-spine1"),
+        ("shared-rail", "source-rail", "p1-leaf1"),
+        ("baseline", None, None),
+        ("slow-sender", None, None),
+    ],
+)
+def test_the_culprit_of_each_toy_run_is_named(
+    name: str, segment: str | None, link: str | None, tmp_path: Path
+) -> None:
+    found = summarise(Record.open(write_record(tmp_path, CASES[name]())))["verdict"]
+    assert (found["segment"], found["link"]) == (segment, link)
+    assert sum(found["shares"].values()) == pytest.approx(1, rel=1e-8)
+    if segment:
+        assert found["share"] == found["shares"][segment] > 0.95
+
+
+def test_the_incast_is_said_in_a_sentence(tmp_path: Path) -> None:
+    found = summarise(Record.open(write_record(tmp_path, incast())))["verdict"]
+    assert found["text"] == (
+        "dest-leaf held up the transfers: 99 % of the time lost, and 99 % of what the slowest 1 % lost, "
+        "went to the queue of leaf3-d1 (the leaf's downlink to the decode host), which was 100 % utilised "
+        "while the links between switches averaged 8 %."
+    )
+    assert (found["scope"], found["link_share"]) == ("all", found["share"])
+    assert found["by_decode"]["d1"]["segment"] == "dest-leaf"
+    assert found["by_pair"]["p3->d1"]["segment"] == "dest-leaf"
+
+
+def test_the_sentences_of_the_controls(tmp_path: Path) -> None:
+    quiet = summarise(Record.open(write_record(tmp_path / "a", CASES["baseline"]())))["verdict"]["text"]
+    slow = summarise(Record.open(write_record(tmp_path / "b", CASES["slow-sender"]())))["verdict"]["text"]
+    assert quiet == (
+        "No stretch of the network is accused: transfers took 1.03 times their ideal on average, 1.03 at p99."
+    )
+    assert slow == (
+        "No stretch of the network is accused: transfers took 3.04 times their ideal on average, 3.04 at "
+        "p99, but 100 % of the time lost had no standing queue on the path: look at the senders (start-up, "
+        "pacing, retransmissions)."
+    )
+
+
+@pytest.mark.parametrize(("lost", "segment"), [(0.0499, None), (0.05, "dest-leaf")])
+def test_a_loss_below_a_twentieth_of_the_ideal_accuses_nobody(lost: float, segment: str | None) -> None:
+    assert blame([_loss(leaf3_d1=lost * IDEAL)], SEGMENT_OF).segment == segment
+
+
+@pytest.mark.parametrize(("sender", "segment"), [(300_000.0, None), (299_999.0, "dest-leaf")])
+def test_a_sender_that_lost_as_much_leaves_nobody_accused(sender: float, segment: str | None) -> None:
+    assert blame([_loss(sender=sender, leaf3_d1=300_000)], SEGMENT_OF).segment == segment
+
+
+def test_the_costliest_link_of_the_costliest_segment_is_named() -> None:
+    found = _verdict(
+        _loss(0, leaf1_spine1=500_000),
+        _loss(1, leaf3_d1=300_000),
+        _loss(2, leaf3_d2=350_000, p1_leaf1=50_000),
+    )
+    assert (found["segment"], found["link"]) == ("dest-leaf", "leaf3-d2")
+    assert found["share"] == pytest.approx(650 / 1200)
+    assert found["link_share"] == pytest.approx(350 / 1200)
+
+
+def test_the_slowest_hundredth_is_heard_when_the_rest_lost_nothing() -> None:
+    losses = [_loss(number) for number in range(199)] + [_loss(199, leaf3_d1=900_000)]
+    found = _verdict(*losses)
+    assert (found["segment"], found["scope"]) == ("dest-leaf", "tail")
+    assert found["text"] == (
+        "dest-leaf held up the transfers: 100 % of the time lost by the slowest 1 % went to the queue of "
+        "leaf3-d1 (the leaf's downlink to the decode host), which was 50 % utilised while the links between "
+        "switches averaged 25 %."
+    )
+
+
+def test_the_whole_is_heard_before_the_tail() -> None:
+    losses = [_loss(number, leaf1_spine1=100_000) for number in range(99)] + [_loss(99, leaf3_d1=900_000)]
+    found = _verdict(*losses)
+    assert (found["segment"], found["scope"], found["tail"]["segment"]) == ("source-leaf", "all", "dest-leaf")
+
+
+@pytest.mark.parametrize(("count", "tail"), [(1, 1), (8, 1), (100, 1), (101, 2), (1000, 10)])
+def test_the_tail_is_a_hundredth_and_at_least_one(count: int, tail: int) -> None:
+    losses = [_loss(number, sender=float(number)) for number in range(count)]
+    assert [loss.id for loss in slowest(losses)] == list(range(count - 1, count - 1 - tail, -1))
+
+
+def test_without_a_completed_transfer_nothing_is_said() -> None:
+    found = _verdict()
+    assert (found["segment"], found["share"]) == (None, None)
+    assert found["text"] == "No transfer completed, so nothing can be said about where the time went."
+    assert set(found["shares"].values()) == {0.0}
+
+
+def test_groups_are_judged_by_themselves() -> None:
+    found = _verdict(_loss(0, leaf3_d1=800_000), replace(_loss(1, sender=700_000), dst="d2"))
+    assert found["by_decode"]["d1"]["shares"]["dest-leaf"] == 1
+    assert found["by_decode"]["d2"] == {
+        "segment": None,
+        "lost_ms": 0.7,
+        "shares": {**dict.fromkeys(SEGMENTS, 0.0), SENDER: 1.0},
+    }
