@@ -172,15 +172,14 @@ setup_venv() {
   printf '%s\n' "$digest" >"$folder/.kv-testbed-stamp"
 }
 
-# Ryu 4.34 (2020) has an environment of its own: its setup.py calls what setuptools has since dropped
-# (easy_install.get_script_args), so it is built with an old setuptools, not with the newest in isolation.
+# Ryu 4.34 has an environment of its own, built with old tools: requirements-ryu.txt says why.
 setup_ryu() {
   local folder=$root/.venv-ryu requirements=$root/requirements-ryu.txt digest
   digest=$(digest_of "$requirements")
   ! is_set_up "$folder" "$digest" || return 0
   say "making .venv-ryu"
   make_environment "$folder"
-  pip_install "$folder" 'setuptools==66.1.1' 'wheel==0.45.1'
+  pip_install "$folder" setuptools==57.5.0 wheel==0.37.1 pbr==5.11.1
   pip_install "$folder" --no-build-isolation -r "$requirements"
   printf '%s\n' "$digest" >"$folder/.kv-testbed-stamp"
 }
