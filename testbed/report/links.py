@@ -21,7 +21,7 @@ from topologies.model import SEGMENTS, Link
 
 BINS_MOST = 800
 BINS_LEAST = 150
-BINS_OF_PAGE = 24_000
+BINS_OF_PAGE = 21_000
 """Bins are shared by all loaded links, which keeps the page below about 1 MB."""
 
 SAMPLES_PER_BIN = 2
@@ -49,11 +49,12 @@ class LinkRow:
 
 @dataclass(frozen=True)
 class LinkGroup:
-    """The links of one segment, worst first."""
+    """The links of one segment, worst first. `idle` names those that carried nothing, which have no chart."""
 
     segment: str
     loaded: tuple[LinkRow, ...]
     quiet: tuple[LinkRow, ...]
+    idle: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,11 @@ def is_loaded(figures: Mapping[str, Any], queue: Queue | None) -> bool:
     return bool(figures["ce_marks"] or figures["drops"] or reached or busy)
 
 
+def is_idle(figures: Mapping[str, Any]) -> bool:
+    """Tell whether a link is known to have carried nothing at all."""
+    return figures["bytes"] == 0 and not figures["queue_bytes"]["max"] and not figures["drops"]
+
+
 def drain_ns(figures: Mapping[str, Any]) -> float:
     """Return how long the link needs for its longest queue, in ns: the wait of the last byte in it."""
     return float((figures["queue_bytes"]["max"] or 0) * 8e9 / figures["rate_bps"])
@@ -139,13 +145,14 @@ def _group(
     """Draw the links of one segment, all on the same queue axis."""
     links = _of_segment(record.plan, figures, segment)
     sampled = set(record.link_names)
+    used = [link for link in links if not is_idle(figures[link.name])]
     bins = {
         link.name: bin_link(record.series(link.name), link.rate_bps, window)
-        for link in links
+        for link in used
         if link.name in sampled
     }
     top_bytes = _top_bytes(bins, queues)
-    opened = {link.name for link in [link for link in links if link.name in loaded][:OPEN_PER_SEGMENT]}
+    opened = [link.name for link in used if link.name in loaded][:OPEN_PER_SEGMENT]
     rows = [
         LinkRow(
             link=link,
@@ -155,10 +162,13 @@ def _group(
             chart=_chart(link.name, bins, queues, top_bytes, window),
             thumbnail=draw_thumbnail(bins[link.name], top_bytes) if link.name in bins else Markup(""),
         )
-        for link in links
+        for link in used
     ]
     return LinkGroup(
-        segment, tuple(row for row in rows if row.loaded), tuple(row for row in rows if not row.loaded)
+        segment=segment,
+        loaded=tuple(row for row in rows if row.loaded),
+        quiet=tuple(row for row in rows if not row.loaded),
+        idle=tuple(link.name for link in links if is_idle(figures[link.name])),
     )
 
 

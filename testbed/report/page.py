@@ -79,6 +79,7 @@ def render_report(record: Record, summary: Mapping[str, Any], losses: Sequence[T
         window=window,
         ticks=links.time_ticks(window),
         groups=groups,
+        charted={row.link.name for group in groups for row in (*group.loaded, *group.quiet)},
         sizes=linkchart,
         timeline=transfers.draw_timeline(rows, window),
         cdf=transfers.draw_cdf(rows),
@@ -107,7 +108,11 @@ def _asset(name: str) -> str:
 def _template() -> jinja2.Template:
     """Prepare the template: all text is escaped, and a name it does not know is an error."""
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters |= _FORMATS
     return environment.from_string(_asset(TEMPLATE))

@@ -166,7 +166,7 @@
     }
     for (const group of report.querySelectorAll(".group")) {
       const shown = [...group.querySelectorAll("details.link")].some((link) => !link.parentElement.hidden);
-      group.hidden = !shown;
+      group.hidden = (part !== "" || segment !== "") && !shown;
       const fold = group.querySelector("details.quiet");
       if (fold) fold.hidden = ![...fold.querySelectorAll("details.link")].some((link) => !link.parentElement.hidden);
     }
