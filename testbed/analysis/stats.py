@@ -43,7 +43,7 @@ def weighted_percentile(values: Floats, weights: Floats, q: float) -> float:
     total = float(weights.sum())
     if total <= 0:
         return 0.0
-    order = np.argsort(values, kind="stable")
+    order = np.argsort(values)
     reached = np.searchsorted(np.cumsum(weights[order]), q / 100 * total * (1 - 1e-12))
     return float(values[order[min(int(reached), len(order) - 1)]])
 

@@ -109,6 +109,18 @@ class Record:
         fields[1:] -= fields[1:, :1]
         return LinkSeries(self.sample_times(group), *fields)
 
+    def totals(self, link: str) -> dict[str, int]:
+        """Return what each counter of `link` rose by over the whole record, without reading the samples
+        between.
+
+        Keys are the counters of `LinkSeries`; all are 0 for a link that was not sampled.
+        """
+        if link not in self._columns:
+            return dict.fromkeys(layout.SAMPLE_FIELDS[1:], 0)
+        group, column = self._columns[link]
+        rise = group.rows[-1] - group.rows[0]
+        return {name: int(rise[column + 1 + at]) for at, name in enumerate(layout.SAMPLE_FIELDS[1:])}
+
     def sample_times(self, group: SampleGroup) -> Int64Array:
         """Return when the rows of `group` were taken, in scenario nanoseconds."""
         return _scenario_times(group.rows[:, 0], self.plan.dilation)

@@ -48,6 +48,18 @@ def test_counters_begin_at_zero_and_backlogs_stay(folder: Path) -> None:
     assert {array.dtype for array in vars(series).values()} == {np.dtype(np.int64)}
 
 
+def test_totals_are_the_last_of_each_counter(folder: Path) -> None:
+    record = Record.open(folder)
+    series = record.series("leaf3-d1")
+    assert record.totals("leaf3-d1") == {
+        "bytes": series.bytes[-1],
+        "packets": series.packets[-1],
+        "drops": 0,
+        "ce_marks": series.ce_marks[-1],
+    }
+    assert record.totals("leaf3-d1")["ce_marks"] > 0
+
+
 def test_an_unknown_link_is_a_key_error_and_an_unsampled_one_is_empty(folder: Path) -> None:
     (folder / layout.samples_header("hosts")).unlink()
     (folder / layout.samples_rows("hosts")).unlink()
@@ -55,6 +67,7 @@ def test_an_unknown_link_is_a_key_error_and_an_unsampled_one_is_empty(folder: Pa
     record = Record.open(folder)
     assert len(record.series("p1-leaf1").time_ns) == 0
     assert "p1-leaf1" not in record.link_names
+    assert record.totals("p1-leaf1") == {"bytes": 0, "packets": 0, "drops": 0, "ce_marks": 0}
     with pytest.raises(KeyError, match="^'leaf9-d9'$"):
         record.series("leaf9-d9")
 
