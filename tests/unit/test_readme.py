@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from testbed.cli import build_parser
 
 from testbed import errors
-from testbed.cli import build_parser
 from testbed.scenario.loader import load_scenario
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +67,8 @@ def test_every_file_named_in_code_type_exists(document: str) -> None:
 
 
 def test_the_exit_codes_are_those_of_the_error_tree() -> None:
-    documented = {int(code) for code in re.findall(r"^\| (\d) \|", (ROOT / "README.md").read_text(), re.MULTILINE)}
+    text = (ROOT / "README.md").read_text()
+    documented = {int(code) for code in re.findall(r"^\| (\d) \|", text, re.MULTILINE)}
     raised = {error.exit_code for error in vars(errors).values() if isinstance(error, type)}
     assert documented == raised | {0}
 

@@ -188,4 +188,4 @@ def test_the_pins_are_exact() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pins = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
     assert len(pins) >= 12
-    assert [pin for pin in pins if not re.fullmatch(r"[a-z-]+==\d[\w.]*", pin)] == []
+    assert [pin for pin in pins if not re.fullmatch(r"[a-z0-9-]+==\d[\w.]*", pin)] == []
