@@ -148,6 +148,12 @@ def test_a_stretch_shows_its_peak_beside_the_mean_that_hides_it(incast: Record) 
     assert parts["dest-landing"].worst is None
 
 
+def test_the_link_that_the_verdict_names_is_shown_as_the_worst_of_its_stretch(incast: Record) -> None:
+    summary = summarise(incast)
+    summary["verdict"]["link"] = "leaf1-p1"
+    assert [part.worst for part in stretches(summary) if part.segment == "dest-leaf"] == ["leaf1-p1"]
+
+
 def test_a_baseline_accuses_nobody(tmp_path: Path) -> None:
     record = Record.open(synthetic.write_record(tmp_path, synthetic.baseline()))
     parsed = outline(page_of(record))
