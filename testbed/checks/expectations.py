@@ -28,9 +28,7 @@ class Result:
     ok: bool
 
 
-def evaluate(
-    expectations: Iterable[str | Expectation], summary: Mapping[str, Any]
-) -> list[Result]:
+def evaluate(expectations: Iterable[str | Expectation], summary: Mapping[str, Any]) -> list[Result]:
     """Return one result for each expectation, in order. ValueError for a text that is none.
 
     A path that the summary does not have, or that leads to a mapping, is a failed result that says so.

@@ -109,9 +109,7 @@ def _hash_seed(seed: int) -> int:
 
 def _transport(scenario: Scenario) -> Transport:
     transport = scenario.transport
-    return Transport(
-        transport.kind, transport.congestion_control, transport.ecn_on, transport.rto_min_ns
-    )
+    return Transport(transport.kind, transport.congestion_control, transport.ecn_on, transport.rto_min_ns)
 
 
 def _queues(scenario: Scenario, topology: Topology) -> tuple[Queue, ...]:
@@ -215,6 +213,7 @@ class _Routes:
         self.leaf_of = {host.name: host.leaf for host in topology.hosts}
         self.links = {link.name: link for link in topology.links}
         self.spines = topology.switches_of("spine")
+        self.paths: dict[tuple[str, str], list[Link]] = {}
 
     @cached_property
     def resources(self) -> dict[tuple[str, str], int]:
@@ -236,6 +235,11 @@ class _Routes:
 
     def path(self, src: str, dst: str) -> list[Link]:
         """Return the links of the path over the first spine; all spines are alike."""
+        if (src, dst) not in self.paths:
+            self.paths[src, dst] = self._path(src, dst)
+        return self.paths[src, dst]
+
+    def _path(self, src: str, dst: str) -> list[Link]:
         first, last = self.leaf_of[src], self.leaf_of[dst]
         nodes = [src, first, dst] if first == last else [src, first, self.spines[0].name, last, dst]
         return [self.links[f"{a}-{b}"] for a, b in pairwise(nodes)]

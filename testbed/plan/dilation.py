@@ -54,9 +54,7 @@ def _link(link: Link, k: float) -> Link:
 
 
 def _transfer(transfer: Transfer, k: float) -> Transfer:
-    return replace(
-        transfer, start_ns=_times(transfer.start_ns, k), ideal_ns=_times(transfer.ideal_ns, k)
-    )
+    return replace(transfer, start_ns=_times(transfer.start_ns, k), ideal_ns=_times(transfer.ideal_ns, k))
 
 
 def _background(flow: BackgroundFlow, k: float) -> BackgroundFlow:

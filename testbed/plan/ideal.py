@@ -58,8 +58,8 @@ def ideal_ends_ns(flows: Sequence[Flow], capacities_bps: Sequence[float]) -> lis
     position = 0
     while position < len(order) or fluid.active:
         arrival_ns = float(flows[order[position]].start_ns) if position < len(order) else math.inf
-        if arrival_ns > fluid.next_end_ns():
-            fluid.advance(fluid.next_end_ns())
+        if arrival_ns > fluid.next_end_ns:
+            fluid.advance(fluid.next_end_ns)
         else:
             fluid.advance(arrival_ns)
             while position < len(order) and flows[order[position]].start_ns == arrival_ns:
@@ -90,6 +90,8 @@ class _Fluid:
         self.goals: list[list[tuple[float, int]]] = [[] for _ in keys]
         self.next_goal = np.full(len(keys), math.inf)
         self.now_ns = 0.0
+        self.next_end_ns = math.inf
+        self.next_class = 0
         self.active = 0
         self.ends_ns = [0.0] * len(flows)
 
@@ -101,18 +103,13 @@ class _Fluid:
         self.counts[number] += 1
         self.active += 1
 
-    def next_end_ns(self) -> float:
-        """Return when the next flow ends if none begins before; infinity without flows."""
-        busy = self.counts > 0
-        if not busy.any():
-            return math.inf
-        left = self.next_goal[busy] - self.given[busy]
-        return self.now_ns + float(np.min(left / self.rates[busy])) * NS_PER_S
-
     def advance(self, until_ns: float) -> None:
         """Serve all flows at their rates until `until_ns` and take out those that end."""
         self.given += self.rates * ((until_ns - self.now_ns) / NS_PER_S)
         self.now_ns = until_ns
+        if until_ns >= self.next_end_ns:
+            # Exactly, or rounding of a late `now_ns` could put off the same end for ever.
+            self.given[self.next_class] = self.next_goal[self.next_class]
         for number in np.flatnonzero(self.next_goal - self.given <= self._noise()):
             self._end_flows(int(number))
 
@@ -130,12 +127,17 @@ class _Fluid:
         self.next_goal[number] = goals[0][0] if goals else math.inf
 
     def share(self) -> None:
-        """Find the max-min fair rates of the active classes."""
+        """Find the max-min fair rates of the active classes, and so when the next flow will end."""
         active = np.flatnonzero(self.counts)
+        rates = fair_rates(self.uses[active], self.counts[active], self.caps[active], self.capacities)
         self.rates[:] = 0.0
-        self.rates[active] = fair_rates(
-            self.uses[active], self.counts[active], self.caps[active], self.capacities
-        )
+        self.rates[active] = rates
+        if not active.size:
+            self.next_end_ns = math.inf
+            return
+        left_s = (self.next_goal[active] - self.given[active]) / rates
+        self.next_class = int(active[left_s.argmin()])
+        self.next_end_ns = self.now_ns + float(left_s.min()) * NS_PER_S
 
 
 def fair_rates(uses: Ints, counts: Floats, caps_bps: Floats, capacities_bps: Floats) -> Floats:

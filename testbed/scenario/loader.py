@@ -71,6 +71,8 @@ def _locate(name_or_path: str, folder: FilePath) -> FilePath:
     names = _shipped_names()
     if name_or_path in names:
         return SHIPPED / f"{name_or_path}.yaml"
+    if "\0" in name_or_path:
+        raise InputError(f"{shown(name_or_path)}: is no path; it holds a null byte")
     path = folder / name_or_path
     looks_like_path = os.sep in name_or_path or name_or_path.endswith((".yaml", ".yml"))
     if looks_like_path or (name_or_path and os.path.lexists(path)):
@@ -105,7 +107,7 @@ def _read_file(path: FilePath) -> str:
         raise InputError(f"{label}:{line}: is not UTF-8 text; save the file as UTF-8") from None
 
 
-def _read_with_bases(path: FilePath, extending: tuple[FilePath, ...]) -> Node:
+def _read_with_bases(path: FilePath, extending: tuple[str, ...]) -> Node:
     label = _label(path)
     tree = read_tree(_read_file(path), label, rank=len(extending))
     if tree is None or (isinstance(tree, Leaf) and tree.null):
@@ -115,17 +117,17 @@ def _read_with_bases(path: FilePath, extending: tuple[FilePath, ...]) -> Node:
     entries = dict(tree.entries)
     base = entries.pop("extends", None)
     own = replace(tree, entries=entries)
-    return own if base is None else merge(_read_base(base, path, (*extending, path.resolve())), own)
+    return own if base is None else merge(_read_base(base, path, (*extending, os.path.realpath(path))), own)
 
 
-def _read_base(node: Node, path: FilePath, extending: tuple[FilePath, ...]) -> Node:
+def _read_base(node: Node, path: FilePath, extending: tuple[str, ...]) -> Node:
     if not isinstance(node, Leaf) or node.null:
         raise InputError(f"{node.place}: extends: is no name; write a shipped scenario or a path")
     try:
         base = _locate(node.text, path.parent)
     except InputError as error:
         raise InputError(f"{node.place}: extends: {error}") from None
-    if base.resolve() in extending:
+    if os.path.realpath(base) in extending:
         raise InputError(f"{node.place}: extends: comes back to {_label(base)}; remove one of the two")
     if len(extending) > EXTENDS_MAX:
         raise InputError(f"{node.place}: extends: is a chain of more than {EXTENDS_MAX} files")

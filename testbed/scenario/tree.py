@@ -198,10 +198,10 @@ class _Loader(yaml.SafeLoader):
 
 
 def _what(error: yaml.YAMLError) -> str:
-    problem = getattr(error, "problem", None) or getattr(error, "reason", "")
+    problem = str(getattr(error, "problem", None) or getattr(error, "reason", ""))
     # PyYAML sometimes begins the sentence in the context: "expected .. in the stream", "but found ..".
     context = getattr(error, "context", None) if problem.startswith("but") else None
-    return f"{context}, {problem}" if context else str(problem)
+    return f"{context}, {problem}" if context else problem
 
 
 def _compose(text: str) -> yaml.Node | None:
