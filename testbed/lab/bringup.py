@@ -1,0 +1,158 @@
+"""From a plan to a running, verified lab. Runs inside the lab's own kernel or namespaces.
+
+The order matters: switches know their controller before they have ports, shaping comes after the
+ports (Open vSwitch clears a port's qdisc when it takes it), and reading back comes last.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.lab import readback
+from testbed.lab.control import ControllerProcess, start_controller
+from testbed.lab.hosts import allow_congestion_control, configure_host, namespace
+from testbed.lab.mininet_net import build_network
+from testbed.lab.netlink import (
+    NETLINK_ROUTE,
+    TC_H_ROOT,
+    Netlink,
+    fifo_options,
+    htb_options,
+    netem_options,
+    red_options,
+)
+from testbed.lab.ovs import Daemons, start_daemons, version
+from testbed.lab.qdiscs import (
+    CLASS_ID,
+    FAR,
+    NEAR,
+    NETEM_LIMIT,
+    QUEUE_HANDLE,
+    ROOT_HANDLE,
+    delay_lines,
+    path_delays_ns,
+    ramp_probability,
+    rate_class,
+)
+from testbed.lab.system import network_namespace, run
+from testbed.plan.model import Plan, Queue
+from topologies.model import Link
+
+
+@dataclass(frozen=True)
+class Lab:
+    """A running lab and what was read back from it."""
+
+    plan: Plan
+    net: Any
+    daemons: Daemons
+    controller: ControllerProcess
+    facts: dict[str, Any]
+
+    def check(self) -> None:
+        """Raise LabError when a part of the lab has died."""
+        self.daemons.check()
+        self.controller.check()
+
+    def stop(self) -> None:
+        """End the lab's own processes; interfaces go with the kernel or the namespaces."""
+        self.controller.stop()
+        self.daemons.stop()
+
+
+def bring_up(
+    plan: Plan, *, controller_python: str, work_dir: Path, log_dir: Path, progress: Callable[[str], None]
+) -> Lab:
+    """Bring `plan` (in lab time) up and return the verified lab.
+
+    Raises LabError when a step fails and ReadbackError when the lab differs from the plan.
+    """
+    progress("open vswitch")
+    daemons = start_daemons(log_dir)
+    progress("controller")
+    controller = start_controller(plan, controller_python, work_dir, log_dir)
+    progress(f"{len(plan.topology.hosts)} hosts, {len(plan.topology.switches)} switches")
+    allow_congestion_control(plan.transport.congestion_control)
+    net = build_network(plan)
+    net.start()
+    progress("addresses and queues")
+    _shape(plan)
+    for host in plan.topology.hosts:
+        configure_host(host, plan)
+    progress("forwarding rules")
+    report = controller.wait_ready()
+    progress("reading back")
+    facts = {
+        "readback": _read_back(plan, report),
+        "controller": report,
+        "versions": {"kernel": os.uname().release, "openvswitch": version()},
+    }
+    return Lab(plan, net, daemons, controller, facts)
+
+
+def _shape(plan: Plan) -> None:
+    run(["tc", "-batch", "-"], stdin="\n".join(delay_lines(plan)) + "\n")
+    netlink = Netlink(NETLINK_ROUTE)
+    _add_delays(netlink, plan)
+    switches = {switch.name for switch in plan.topology.switches}
+    queues = {queue.link: queue for queue in plan.queues}
+    for link in plan.topology.links:
+        if link.src in switches:
+            _shape_link(netlink, link, queues[link.name], plan)
+        else:
+            with network_namespace(namespace(link.src)):
+                own = Netlink(NETLINK_ROUTE)
+                _shape_link(own, link, queues[link.name], plan)
+                own.close()
+    netlink.close()
+
+
+def _shape_link(netlink: Netlink, link: Link, queue: Queue, plan: Plan) -> None:
+    """Give the link's interface, in the calling thread's namespace, its rate and its queue."""
+    index = socket.if_nametoindex(link.name)
+    netlink.add_qdisc(index, ROOT_HANDLE, TC_H_ROOT, "htb", htb_options(default_class=1))
+    netlink.add_class(index, CLASS_ID, ROOT_HANDLE, "htb", rate_class(link, plan).options())
+    kind, options = ("red", _marking(queue)) if queue.marking else ("bfifo", fifo_options(queue.limit_bytes))
+    netlink.add_qdisc(index, QUEUE_HANDLE, CLASS_ID, kind, options)
+
+
+def _marking(queue: Queue) -> bytes:
+    return red_options(
+        kmin_bytes=queue.kmin_bytes,
+        kmax_bytes=queue.kmax_bytes,
+        max_p=ramp_probability(queue.pmax),
+        limit_bytes=queue.limit_bytes,
+    )
+
+
+def _add_delays(netlink: Netlink, plan: Plan) -> None:
+    delays = path_delays_ns(plan)
+    for name, delay_ns in zip((NEAR, FAR), delays, strict=True):
+        if any(delays):
+            options = netem_options(delay_ns=delay_ns, limit_packets=NETEM_LIMIT)
+            netlink.add_qdisc(socket.if_nametoindex(name), ROOT_HANDLE, TC_H_ROOT, "netem", options)
+
+
+def _read_back(plan: Plan, report: dict[str, Any]) -> list[dict[str, Any]]:
+    switches = {switch.name for switch in plan.topology.switches}
+    ports = [link for link in plan.topology.links if link.src in switches]
+    items = readback.port_items(ports, plan) + readback.delay_items(plan)
+    for link in ports:
+        items += readback.offload_items(link.name)
+    for host in plan.topology.hosts:
+        items += readback.host_items(host, plan)
+    for switch in plan.topology.switches:
+        sent = report["switches"][str(switch.dpid)]
+        items += readback.switch_items(switch.name, (sent["groups"], sent["rules"]))
+    return readback.require(items)
+
+
+def host_interface_index(host: str, device: str) -> int:
+    """Return the interface index of a host's NIC in its own namespace."""
+    with network_namespace(namespace(host)):
+        return socket.if_nametoindex(device)

@@ -1,0 +1,129 @@
+"""Hosts inside the lab: their namespaces, addresses, neighbours, TCP settings and offloads."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+from pathlib import Path
+
+from testbed.errors import LabError
+from testbed.lab.system import network_namespace, run
+from testbed.plan.model import Plan
+from topologies.model import Host
+
+NETNS_DIR = Path("/run/netns")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_CLONE_NEWNET = 0x40000000
+_MS_BIND = 4096
+
+_SIOCETHTOOL = 0x8946
+_OFFLOADS = {"tso": (0x1E, 0x1F), "gso": (0x23, 0x24), "gro": (0x2B, 0x2C)}
+"""ETHTOOL_G... and ETHTOOL_S... of each offload that would put super-packets into the queues."""
+
+TCP_BUFFER_BYTES = 64 << 20
+"""Largest socket buffer: above any bandwidth-delay product plus queue of a planned fabric."""
+
+TCP_START_BUFFER_BYTES = 16 << 20
+"""Receive buffer a connection starts with, so that the window never limits the first round trips."""
+
+
+def namespace(name: str) -> Path:
+    """Return the path of a host's network namespace."""
+    return NETNS_DIR / name
+
+
+def make_namespaces(names: list[str]) -> None:
+    """Create a named network namespace for each host, as `ip netns add` would."""
+    NETNS_DIR.mkdir(parents=True, exist_ok=True)
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        for name in names:
+            _make_namespace(namespace(name))
+            _libc.setns(home, _CLONE_NEWNET)
+    finally:
+        _libc.setns(home, _CLONE_NEWNET)
+        os.close(home)
+
+
+def _make_namespace(path: Path) -> None:
+    path.touch(exist_ok=False)
+    if _libc.unshare(_CLONE_NEWNET):
+        raise LabError(f"cannot make a network namespace: {os.strerror(ctypes.get_errno())}")
+    own = b"/proc/thread-self/ns/net"
+    if _libc.mount(own, str(path).encode(), b"none", _MS_BIND, None):
+        raise LabError(f"cannot keep network namespace {path}: {os.strerror(ctypes.get_errno())}")
+
+
+def sysctls(plan: Plan) -> dict[str, str]:
+    """Return the TCP settings of every host, by path below /proc/sys/net."""
+    return {
+        "ipv4/tcp_congestion_control": plan.transport.congestion_control,
+        "ipv4/tcp_ecn": "1" if plan.transport.ecn else "0",
+        "ipv4/tcp_ecn_fallback": "0",
+        "ipv4/tcp_rmem": f"4096 {TCP_START_BUFFER_BYTES} {TCP_BUFFER_BYTES}",
+        "ipv4/tcp_wmem": f"4096 87380 {TCP_BUFFER_BYTES}",
+        "ipv4/tcp_slow_start_after_idle": "0",
+        "ipv4/tcp_no_metrics_save": "1",
+    }
+
+
+def configure_host(host: Host, plan: Plan) -> None:
+    """Give a host its address, its static neighbours and its TCP settings, and start its NIC."""
+    device = f"{host.name}-{host.leaf}"
+    rto_ms = max(1, round(plan.transport.rto_min_ns / 1_000_000))
+    lines = [
+        "link set lo up",
+        f"link set {device} up",
+        f"addr add {host.ip}/32 dev {device}",
+        f"route add 10.0.0.0/8 dev {device} src {host.ip} rto_min {rto_ms}ms",
+    ]
+    lines += [
+        f"neigh add {other.ip} lladdr {other.mac} nud permanent dev {device}"
+        for other in plan.topology.hosts
+        if other is not host
+    ]
+    run(["ip", "-n", host.name, "-batch", "-"], stdin="\n".join(lines) + "\n")
+    with network_namespace(namespace(host.name)):
+        for key, value in sysctls(plan).items():
+            Path("/proc/sys/net", key).write_text(value)
+        switch_off_offloads(device)
+
+
+def allow_congestion_control(name: str) -> None:
+    """Let namespaces choose `name`: only the initial namespace may list it as allowed.
+
+    Where the file cannot be written (the lab is not in the initial namespace), the hosts' own
+    setting fails visibly instead.
+    """
+    path = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+    if path.exists():
+        allowed = path.read_text().split()
+        if name not in allowed:
+            path.write_text(" ".join([*allowed, name]))
+
+
+def switch_off_offloads(device: str) -> None:
+    """Switch off TSO, GSO and GRO of an interface in the calling thread's namespace."""
+    for _, command in _OFFLOADS.values():
+        _ethtool(device, command, 0)
+
+
+def offloads(device: str) -> dict[str, bool]:
+    """Return the state of TSO, GSO and GRO of an interface."""
+    return {name: bool(_ethtool(device, get, 0)) for name, (get, _) in _OFFLOADS.items()}
+
+
+def _ethtool(device: str, command: int, value: int) -> int:
+    request = array.array("I", [command, value])
+    address, _ = request.buffer_info()
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        try:
+            fcntl.ioctl(control, _SIOCETHTOOL, struct.pack("16sP16x", device.encode(), address))
+        except OSError as error:
+            raise LabError(f"offloads of {device}: {error.strerror}") from error
+    return request[1]

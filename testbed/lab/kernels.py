@@ -1,0 +1,93 @@
+"""Finding a User-Mode Linux kernel to boot, and the library it is started with. Runs outside the lab.
+
+Two kinds: the one built by `scripts/build-kernel.sh`, which has virtual time, and the
+distribution's, which has real time only. Neither is built or changed here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import MachineError
+
+PROJECT = Path(__file__).resolve().parents[2]
+FRAGMENT = PROJECT / "scripts/kernel/uml.config"
+SHIM_SOURCE = PROJECT / "scripts/kernel/uml_shim.c"
+RECIPE = 2
+"""The `recipe` of scripts/build-kernel.sh that this version of the testbed was written for."""
+
+DISTRIBUTION_MODULES = Path("/usr/lib/uml/modules")
+MODULES = (
+    "openvswitch", "veth", "ifb", "sch_htb", "sch_red", "sch_netem", "sch_ingress", "sch_fq",
+    "cls_u32", "cls_matchall", "act_mirred", "tcp_dctcp", "tcp_bbr", "tcp_diag",
+)  # fmt: skip
+"""What a kernel with modules has to load for a lab."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel that can be booted: `virtual` tells whether it has virtual time."""
+
+    path: Path
+    version: str
+    virtual: bool
+    shim: Path | None
+    key: str
+
+
+def cache_dir() -> Path:
+    """Return the folder in which built kernels are kept."""
+    chosen = os.environ.get("KV_KERNEL_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "kv-testbed" / "kernel"
+
+
+def shim() -> Path | None:
+    """Return the library lab kernels are started with, None when it has not been built."""
+    digest = hashlib.sha256(SHIM_SOURCE.read_bytes()).hexdigest()[:16]
+    path = cache_dir() / f"shim-{digest}.so"
+    return path if path.exists() else None
+
+
+def built_kernel() -> Kernel:
+    """Return the newest built kernel that fits this version of the testbed.
+
+    Raises MachineError with the command to type when there is none.
+    """
+    library = shim()
+    kernels = [path for path in cache_dir().glob("*/kernel.json") if _fits(path)]
+    if not kernels or library is None:
+        raise MachineError(
+            f"no kernel with virtual time in {cache_dir()}: run scripts/build-kernel.sh (once, some minutes), "
+            "or use --clock real with the distribution's user-mode-linux"
+        )
+    newest = max(kernels, key=lambda path: path.stat().st_mtime)
+    facts = json.loads(newest.read_text())
+    return Kernel(newest.parent / "linux", facts["version"], True, library, facts["key"])
+
+
+def _fits(path: Path) -> bool:
+    facts = json.loads(path.read_text())
+    fragment = hashlib.sha256(FRAGMENT.read_bytes()).hexdigest()
+    return facts.get("recipe") == RECIPE and facts.get("fragment_sha256") == fragment
+
+
+def distribution_kernel() -> Kernel:
+    """Return the distribution's kernel; MachineError with the package's name when there is none."""
+    path = shutil.which("linux.uml")
+    versions = sorted(DISTRIBUTION_MODULES.glob("*")) if DISTRIBUTION_MODULES.is_dir() else []
+    if path is None or not versions:
+        raise MachineError("no User-Mode Linux kernel: install the package user-mode-linux (apt install)")
+    return Kernel(Path(path), versions[-1].name, False, shim(), versions[-1].name)
+
+
+def find_kernel(clock: str) -> Kernel:
+    """Return the kernel for a clock, `virtual` or `real`; MachineError when it is missing."""
+    return built_kernel() if clock == "virtual" else distribution_kernel()

@@ -1,0 +1,179 @@
+"""The one module that imports Mininet: the plan's topology as a Mininet network.
+
+Mininet keeps what makes it Mininet: the topology object, nodes, links, switches started in one
+batch, and the prompt. What it does with a shell command for each step is done in bulk instead:
+namespaces and veth pairs in one `ip -batch`, and a host's shell only when somebody wants to type.
+A host of stock Mininet costs three program starts before the first packet.
+"""
+
+from __future__ import annotations
+
+import resource
+import warnings
+from typing import Any
+
+from testbed.lab.hosts import make_namespaces, switch_off_offloads
+from testbed.lab.qdiscs import FAR, NEAR, path_delays_ns
+from testbed.lab.system import run
+from testbed.plan.model import Plan
+
+with warnings.catch_warnings():
+    # Mininet 2.3 reads Open vSwitch's version with distutils, which Python 3.11 calls deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from mininet.link import Intf
+    from mininet.link import Link as MininetLink
+    from mininet.net import Mininet
+    from mininet.node import Controller, Node, OVSSwitch
+    from mininet.topo import Topo
+
+OPEN_FILES = 256
+"""RLIMIT_NOFILE for what the lab starts: `mnexec -c` closes every possible descriptor one by one."""
+
+CONTROLLER_PORT = 6653
+
+
+class LazyNode(Node):  # type: ignore[misc]
+    """A node whose shell starts when the first command is typed, in the namespace of its name."""
+
+    built = False
+
+    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802 - Mininet's name
+        """Do nothing yet: a lab that is only measured never needs the shell."""
+
+    @classmethod
+    def checkSetup(cls) -> None:  # noqa: N802 - Mininet's name
+        """The machine was checked before the lab started."""
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Addresses are set in bulk by `testbed.lab.hosts`."""
+        return {}
+
+    def cmd(self, *args: Any, **kwargs: Any) -> Any:
+        """Run a command in the node's shell, which is started for the first one.
+
+        Before the network is built the only callers are Mininet's own constructors, whose work
+        (addresses, `ifconfig up`) is done in bulk.
+        """
+        if not self.built:
+            return ""
+        if not self.shell:
+            super().startShell("-d" if self.inNamespace else None)
+        return super().cmd(*args, **kwargs)
+
+    def _popen(self, cmd: list[str], **params: Any) -> Any:
+        if self.inNamespace and cmd[0] == "mnexec":
+            cmd = ["ip", "netns", "exec", self.name, *cmd[2:]]
+        return super()._popen(cmd, **params)
+
+    def terminate(self) -> None:
+        """End the shell where there is one."""
+        if self.shell:
+            super().terminate()
+
+
+class LabController(LazyNode, Controller):  # type: ignore[misc]
+    """Where the switches find the controller; the process itself is `testbed.lab.control`'s."""
+
+    def __init__(self, name: str, **params: Any) -> None:
+        self.ip, self.port, self.protocol = "127.0.0.1", CONTROLLER_PORT, "tcp"
+        Node.__init__(self, name, inNamespace=False, **params)
+
+    def start(self) -> None:
+        """The controller's process is started by the lab."""
+
+    def IP(self, intf: Any = None) -> str:  # noqa: N802 - Mininet's name
+        """Return the controller's address."""
+        return self.ip
+
+
+class LabSwitch(LazyNode, OVSSwitch):  # type: ignore[misc]
+    """An Open vSwitch bridge with the kernel datapath, no forwarding of its own."""
+
+    OVSVersion = "3.0"
+    argmax = 100_000
+
+    @classmethod
+    def setup(cls) -> None:
+        """The daemons are the lab's own and running."""
+
+    def bridgeOpts(self) -> str:  # noqa: N802 - Mininet's name
+        """OpenFlow 1.5 carries a group's hash explicitly; 1.3 stays on for tools."""
+        return str(super().bridgeOpts()) + " protocols=OpenFlow13,OpenFlow15"
+
+
+class LabLink(MininetLink):  # type: ignore[misc]
+    """A cable whose veth pair is made later, with all others."""
+
+    @classmethod
+    def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:  # noqa: N802 - Mininet's name
+        """Do nothing: see `_make_cables`."""
+
+
+class LabIntf(Intf):  # type: ignore[misc]
+    """An interface that is configured in bulk."""
+
+    def config(self, **_params: Any) -> dict[str, Any]:
+        """Nothing to do for a single interface."""
+        return {}
+
+
+class PlanTopo(Topo):  # type: ignore[misc]
+    """The plan's topology in Mininet's terms."""
+
+    def build(self, plan: Plan) -> None:
+        """Add every host, switch and cable under its name in the plan."""
+        for host in plan.topology.hosts:
+            self.addHost(host.name, ip=f"{host.ip}/8", mac=host.mac)
+        for switch in plan.topology.switches:
+            self.addSwitch(switch.name, dpid=f"{switch.dpid:016x}")
+        for there, back in zip(plan.topology.links[::2], plan.topology.links[1::2], strict=True):
+            self.addLink(
+                there.src,
+                there.dst,
+                port1=there.port,
+                port2=back.port,
+                intfName1=there.name,
+                intfName2=back.name,
+            )
+
+
+def build_network(plan: Plan) -> Mininet:
+    """Build the Mininet network of a plan: nodes, namespaces, cables; switches not yet started."""
+    net = Mininet(
+        topo=PlanTopo(plan=plan),
+        host=LazyNode,
+        switch=LabSwitch,
+        link=LabLink,
+        intf=LabIntf,
+        controller=None,
+        build=False,
+    )
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
+    net.addController("c0", controller=LabController)
+    net.build()
+    for host in plan.topology.hosts:
+        interface = net[host.name].defaultIntf()
+        interface.ip, interface.prefixLen, interface.mac = host.ip, 8, host.mac
+    make_namespaces([host.name for host in plan.topology.hosts])
+    _make_cables(plan)
+    for node in net.values():
+        node.built = True
+    return net
+
+
+def _make_cables(plan: Plan) -> None:
+    hosts = {host.name: host for host in plan.topology.hosts}
+    lines = [f"link add {name} type ifb" for name in (NEAR, FAR) if any(path_delays_ns(plan))]
+    up = [line.split()[2] for line in lines]
+    pairs = zip(plan.topology.links[::2], plan.topology.links[1::2], strict=True)
+    for there, back in pairs:
+        host = hosts.get(there.src)
+        where = f" address {host.mac} netns {host.name}" if host else ""
+        lines.append(
+            f"link add {there.name} mtu {plan.mtu}{where} type veth peer name {back.name} mtu {plan.mtu}"
+        )
+        up += [back.name] if host else [there.name, back.name]
+    lines += [f"link set {name} up" for name in up]
+    run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
+    for name in up:
+        switch_off_offloads(name)

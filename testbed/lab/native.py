@@ -1,0 +1,67 @@
+"""The `native` backend: the same lab in namespaces of its own on the machine's kernel. Needs root.
+
+Network, mount and process namespaces are new, so the machine's interfaces, its Open vSwitch and its
+processes are never touched, and all of the lab ends with its first process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from testbed.errors import MachineError
+from testbed.lab.job import Job, prepare, result, watch
+from testbed.lab.kernels import MODULES
+
+_MOUNTS = """mount --make-rprivate /
+mount -t sysfs sysfs /sys
+mount -t tmpfs tmpfs /run"""
+
+
+def run_native(job: Job) -> None:
+    """Run the job on this kernel and wait for it. Raises as `uml.run_uml` does."""
+    problems = missing()
+    if problems:
+        raise MachineError(f"the native backend cannot run here: {problems[0]}")
+    _load_modules()
+    record = job.record.resolve()
+    prepare(job, record_inside=str(record), mounts=_MOUNTS, own_kernel=False)
+    command = [
+        "setpriv", "--pdeathsig", "KILL", "unshare", "--net", "--mount", "--pid", "--fork",
+        "--kill-child", "--mount-proc", "sh", str(job.folder.resolve() / "init.sh"),
+    ]  # fmt: skip
+    log = job.record / "logs/native.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        watch(job, process)
+    result(job, f"its first process ended with status {process.returncode}; see logs/native.log")
+
+
+def missing() -> list[str]:
+    """Return why the native backend cannot run here, one sentence each; empty when it can."""
+    if os.geteuid():
+        return ["it needs root: use sudo, or --backend uml"]
+    tools = [tool for tool in ("unshare", "modprobe", "ovs-vswitchd", "tc", "ip") if shutil.which(tool) is None]
+    problems = [f"no {tool}: run scripts/setup.sh" for tool in tools]
+    if not problems:
+        problems += [f"the kernel has no {name}: {why}" for name, why in _missing_modules()]
+    return problems
+
+
+def _missing_modules() -> list[tuple[str, str]]:
+    wanted = []
+    for name in MODULES:
+        done = subprocess.run(["modprobe", "-n", "-q", name], capture_output=True, check=False)
+        if done.returncode and not Path("/sys/module", name).exists():
+            wanted.append((name, "boot a kernel with this module, or use --backend uml"))
+    return wanted
+
+
+def _load_modules() -> None:
+    done = subprocess.run(["modprobe", "-a", *MODULES], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise MachineError(f"modprobe: {done.stderr.strip().splitlines()[0]}")

@@ -1,0 +1,358 @@
+"""As much netlink as the lab needs: marking queues that `tc` cannot ask for, and quick dumps.
+
+Three users: `qdiscs` installs RED on the instantaneous queue (EWMA weight 1, which tc's command
+line cannot express), the probe reads all queues of a namespace in one dump, and reads all TCP
+sockets of a namespace in another. Layouts are those of linux/rtnetlink.h, linux/pkt_sched.h,
+linux/gen_stats.h and linux/inet_diag.h.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from testbed.errors import LabError
+
+NETLINK_ROUTE = 0
+NETLINK_SOCK_DIAG = 4
+RTM_NEWQDISC = 36
+RTM_NEWTCLASS = 40
+RTM_GETTCLASS = 42
+RTM_GETQDISC = 38
+SOCK_DIAG_BY_FAMILY = 20
+NLMSG_ERROR = 2
+NLMSG_DONE = 3
+NLM_F_REQUEST = 0x1
+NLM_F_ACK = 0x4
+NLM_F_DUMP = 0x300
+NLM_F_CREATE = 0x400
+NLM_F_EXCL = 0x200
+
+TC_H_ROOT = 0xFFFFFFFF
+TCA_KIND = 1
+TCA_OPTIONS = 2
+TCA_XSTATS = 4
+TCA_STATS2 = 7
+TCA_STATS_BASIC = 1
+TCA_STATS_QUEUE = 3
+TCA_STATS_APP = 4
+
+TCA_RED_PARMS = 1
+TCA_RED_STAB = 2
+TCA_RED_MAX_P = 3
+TCA_RED_FLAGS = 4
+TC_RED_ECN = 1
+TC_RED_NODROP = 8
+RED_STAB_SIZE = 256
+TCA_NETEM_LATENCY64 = 10
+_NETEM_SIZE = 24
+TCA_HTB_PARMS = 1
+TCA_HTB_INIT = 2
+TCA_HTB_RATE64 = 6
+TCA_HTB_CEIL64 = 7
+TC_LINKLAYER_ETHERNET = 1
+TICK_NS = 64
+"""The kernel's unit of a token bucket's depth (PSCHED_SHIFT 6)."""
+
+_HEADER = struct.Struct("=IHHII")
+_TCMSG = struct.Struct("=BxxxiIII")
+_ATTRIBUTE = struct.Struct("=HH")
+_BUFFER = 1 << 18
+
+# Where a message carries each counter, relative to its attribute's payload.
+_BASIC_BYTES = 0
+_QUEUE_BACKLOG = 4
+_QUEUE_DROPS = 8
+_RED_MARKED = 12
+
+
+def attribute(kind: int, payload: bytes) -> bytes:
+    """Return one netlink attribute, padded to four bytes."""
+    length = _ATTRIBUTE.size + len(payload)
+    return _ATTRIBUTE.pack(length, kind) + payload + bytes(-length % 4)
+
+
+def attributes(data: bytes | memoryview, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (kind, payload start, payload end) of each attribute in `data[start:end]`."""
+    while start + _ATTRIBUTE.size <= end:
+        length, kind = _ATTRIBUTE.unpack_from(data, start)
+        if length < _ATTRIBUTE.size:
+            return
+        yield kind & 0x3FFF, start + _ATTRIBUTE.size, start + length
+        start += length + (-length % 4)
+
+
+def red_options(
+    *, kmin_bytes: int, kmax_bytes: int, max_p: float, limit_bytes: int
+) -> bytes:
+    """Return RED's TCA_OPTIONS payload: ECN marking on the instantaneous queue.
+
+    Wlog 0 makes RED's average the backlog itself. The idle table is all 31, so that what RED
+    believes of the queue after an idle period is zero and not half of an old burst. NODROP lets
+    packets that cannot be marked (a SYN, an ACK of a flow without ECN) queue instead of being
+    dropped early: the queue drops at `limit_bytes` only.
+    """
+    parameters = struct.pack(
+        "=IIIBBBB", limit_bytes, kmin_bytes, kmax_bytes, 0, 32, 0, 0
+    )
+    flags = struct.pack("=II", TC_RED_ECN | TC_RED_NODROP, TC_RED_ECN | TC_RED_NODROP)
+    return (
+        attribute(TCA_RED_PARMS, parameters)
+        + attribute(TCA_RED_STAB, bytes([31]) * RED_STAB_SIZE)
+        + attribute(TCA_RED_MAX_P, struct.pack("=I", round(max_p * 0xFFFFFFFF)))
+        + attribute(TCA_RED_FLAGS, flags)
+    )
+
+
+def htb_options(*, default_class: int) -> bytes:
+    """Return HTB's TCA_OPTIONS payload: version 3, and the class of what no filter places."""
+    return attribute(TCA_HTB_INIT, struct.pack("=IIIII", 3, 10, default_class, 0, 0))
+
+
+def fifo_options(limit_bytes: int) -> bytes:
+    """Return bfifo's TCA_OPTIONS payload."""
+    return struct.pack("=I", limit_bytes)
+
+
+def netem_options(*, delay_ns: int, limit_packets: int) -> bytes:
+    """Return netem's TCA_OPTIONS payload for a constant delay; `tc` rounds delays to microseconds."""
+    parameters = struct.pack("=IIIIII", 0, limit_packets, 0, 0, 0, 0)
+    return parameters + attribute(TCA_NETEM_LATENCY64, struct.pack("=q", delay_ns))
+
+
+_HTB_RATE = struct.Struct("=BBHhHI")
+_HTB_DEPTHS = struct.Struct("=IIIII")
+
+
+@dataclass(frozen=True)
+class HtbClass:
+    """A rate class: rate and ceiling in bytes per second, depth of both buckets in nanoseconds of it."""
+
+    rate_bytes_per_s: int
+    ceil_bytes_per_s: int
+    burst_ns: int
+    cburst_ns: int
+    quantum_bytes: int
+
+    def options(self) -> bytes:
+        """Return the TCA_OPTIONS payload. `tc` keeps depths in whole microseconds, too coarse above 10 Gbit/s."""
+        rates = b"".join(
+            _HTB_RATE.pack(0, TC_LINKLAYER_ETHERNET, 0, 0, 0, min(rate, 0xFFFFFFFF))
+            for rate in (self.rate_bytes_per_s, self.ceil_bytes_per_s)
+        )
+        depths = _HTB_DEPTHS.pack(
+            self.burst_ns // TICK_NS, self.cburst_ns // TICK_NS, self.quantum_bytes, 0, 0
+        )
+        return (
+            attribute(TCA_HTB_PARMS, rates + depths)
+            + attribute(TCA_HTB_RATE64, struct.pack("=Q", self.rate_bytes_per_s))
+            + attribute(TCA_HTB_CEIL64, struct.pack("=Q", self.ceil_bytes_per_s))
+        )
+
+    @staticmethod
+    def parse(view: memoryview, start: int, end: int) -> HtbClass:
+        """Read a class from its TCA_OPTIONS payload."""
+        rates = [0, 0]
+        depths = (0, 0, 0, 0, 0)
+        for kind, first, _ in attributes(view, start, end):
+            if kind == TCA_HTB_PARMS:
+                low = [_HTB_RATE.unpack_from(view, first + i * _HTB_RATE.size)[-1] for i in (0, 1)]
+                rates = [rates[i] or low[i] for i in (0, 1)]
+                depths = _HTB_DEPTHS.unpack_from(view, first + 2 * _HTB_RATE.size)
+            elif kind in (TCA_HTB_RATE64, TCA_HTB_CEIL64):
+                (rates[kind - TCA_HTB_RATE64],) = struct.unpack_from("=Q", view, first)
+        return HtbClass(rates[0], rates[1], depths[0] * TICK_NS, depths[1] * TICK_NS, depths[2])
+
+
+class Netlink:
+    """A netlink socket. It belongs to the network namespace it was opened in."""
+
+    def __init__(self, protocol: int) -> None:
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        self._socket.bind((0, 0))
+        self._buffer = bytearray(_BUFFER)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    def add_qdisc(self, ifindex: int, handle: int, parent: int, kind: str, options: bytes) -> None:
+        """Create a qdisc. Raises LabError with the kernel's errno text when it refuses."""
+        self._create(RTM_NEWQDISC, ifindex, handle, parent, kind, options)
+
+    def add_class(self, ifindex: int, handle: int, parent: int, kind: str, options: bytes) -> None:
+        """Create a class. Raises LabError with the kernel's errno text when it refuses."""
+        self._create(RTM_NEWTCLASS, ifindex, handle, parent, kind, options)
+
+    def _create(self, message: int, ifindex: int, handle: int, parent: int, kind: str, options: bytes) -> None:
+        body = (
+            _TCMSG.pack(0, ifindex, handle, parent, 0)
+            + attribute(TCA_KIND, kind.encode() + b"\0")
+            + attribute(TCA_OPTIONS, options)
+        )
+        flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL
+        self._socket.send(_HEADER.pack(_HEADER.size + len(body), message, flags, 1, 0) + body)
+        answer = self._socket.recv(4096)
+        (code,) = struct.unpack_from("=i", answer, _HEADER.size)
+        if code:
+            raise LabError(f"{kind} on interface {ifindex}: {os.strerror(-code)}")
+
+    def htb_classes(self, ifindex: int) -> list[HtbClass]:
+        """Return the rate classes of an interface."""
+        body = _TCMSG.pack(0, ifindex, 0, 0, 0)
+        flags = NLM_F_REQUEST | NLM_F_DUMP
+        message = _HEADER.pack(_HEADER.size + len(body), RTM_GETTCLASS, flags, 1, 0) + body
+        found = []
+        for view, length in self.request(message):
+            for kind, start, end in messages(view, length):
+                if kind == RTM_NEWTCLASS:
+                    found += [
+                        HtbClass.parse(view, first, last)
+                        for name, first, last in attributes(view, start + _TCMSG.size, end)
+                        if name == TCA_OPTIONS
+                    ]
+        return found
+
+    def netem_delays_ns(self) -> dict[int, int]:
+        """Return the constant delay of every netem of the namespace, by interface index."""
+        found = {}
+        for view, length in self.request(qdisc_dump_request()):
+            for kind, start, end in messages(view, length):
+                delay = _netem_delay(view, start + _TCMSG.size, end) if kind == RTM_NEWQDISC else None
+                if delay is not None:
+                    found[_TCMSG.unpack_from(view, start)[1]] = delay
+        return found
+
+    def request(self, message: bytes) -> Iterator[tuple[memoryview, int]]:
+        """Send a dump request; yield each datagram of the answer as (buffer, length).
+
+        The buffer is reused: copy what must outlive the next step. Take all of the answer, or its
+        rest is mistaken for the next one's.
+        """
+        view = memoryview(self._buffer)
+        self._socket.send(message)
+        while True:
+            length = self._socket.recv_into(view)
+            yield view, length
+            if _ends_dump(view, length):
+                return
+
+
+def _netem_delay(view: memoryview, start: int, end: int) -> int | None:
+    for kind, first, last in attributes(view, start, end):
+        if kind == TCA_OPTIONS:
+            for name, value, _ in attributes(view, first + _NETEM_SIZE, last):
+                if name == TCA_NETEM_LATENCY64:
+                    return int(struct.unpack_from("=q", view, value)[0])
+    return None
+
+
+def _ends_dump(view: memoryview, length: int) -> bool:
+    position = 0
+    while position + _HEADER.size <= length:
+        size, kind, _, _, _ = _HEADER.unpack_from(view, position)
+        if kind in (NLMSG_DONE, NLMSG_ERROR):
+            return True
+        position += size + (-size % 4)
+    return False
+
+
+def messages(view: memoryview, length: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (type, payload start, payload end) of each message in a datagram."""
+    position = 0
+    while position + _HEADER.size <= length:
+        size, kind, _, _, _ = _HEADER.unpack_from(view, position)
+        yield kind, position + _HEADER.size, position + size
+        position += size + (-size % 4)
+
+
+def qdisc_dump_request() -> bytes:
+    """Return the request for all qdiscs of a namespace."""
+    body = _TCMSG.pack(0, 0, 0, 0, 0)
+    return _HEADER.pack(_HEADER.size + len(body), RTM_GETQDISC, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body
+
+
+class QdiscPlace:
+    """Where one qdisc's counters stand in a dump: offsets into its datagram, by field.
+
+    A dump of the same qdiscs has the same layout every time, so offsets found once serve for a run.
+    """
+
+    def __init__(self, ifindex: int, kind: str, handle: int, parent: int) -> None:
+        self.ifindex = ifindex
+        self.kind = kind
+        self.handle = handle
+        self.parent = parent
+        self.backlog = self.bytes = self.packets = self.drops = self.marked = -1
+
+
+def locate_qdiscs(view: memoryview, length: int) -> list[QdiscPlace]:
+    """Return the places of all qdiscs described in one datagram of a dump."""
+    found = []
+    for kind, start, end in messages(view, length):
+        if kind == RTM_NEWQDISC:
+            found.append(_locate(view, start, end))
+    return found
+
+
+def _locate(view: memoryview, start: int, end: int) -> QdiscPlace:
+    _, ifindex, handle, parent, _ = _TCMSG.unpack_from(view, start)
+    place = QdiscPlace(ifindex, "", handle, parent)
+    for kind, first, last in attributes(view, start + _TCMSG.size, end):
+        if kind == TCA_KIND:
+            place.kind = bytes(view[first : last - 1]).decode()
+        elif kind == TCA_STATS2:
+            _locate_statistics(view, first, last, place)
+    return place
+
+
+def _locate_statistics(view: memoryview, start: int, end: int, place: QdiscPlace) -> None:
+    for kind, first, _ in attributes(view, start, end):
+        if kind == TCA_STATS_BASIC:  # u64 bytes, u32 packets
+            place.bytes = first + _BASIC_BYTES
+            place.packets = first + 8
+        elif kind == TCA_STATS_QUEUE:  # u32 qlen, backlog, drops, requeues, overlimits
+            place.backlog = first + _QUEUE_BACKLOG
+            place.drops = first + _QUEUE_DROPS
+        elif kind == TCA_STATS_APP:  # struct tc_red_xstats: early, pdrop, other, marked
+            place.marked = first + _RED_MARKED
+
+
+# ---- TCP sockets ---------------------------------------------------------------------
+
+_TCPDIAG_REQUEST = struct.Struct("=BBBxI48s")
+_INET_DIAG_INFO = 2
+_TCP_ESTABLISHED = 1
+_TCP_CLOSE_WAIT = 8
+_DIAG_PORTS = struct.Struct(">HH4s12x4s")
+_DIAG_SIZE = 72
+_BYTES_RECEIVED = 128
+"""Offset of tcpi_bytes_received in struct tcp_info."""
+
+
+def tcp_dump_request() -> bytes:
+    """Return the request for all TCP sockets of a namespace that may still receive."""
+    states = 1 << _TCP_ESTABLISHED | 1 << _TCP_CLOSE_WAIT
+    body = _TCPDIAG_REQUEST.pack(
+        socket.AF_INET, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), states, bytes(48)
+    )
+    return (
+        _HEADER.pack(_HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 1, 0)
+        + body
+    )
+
+
+def received_bytes(view: memoryview, length: int) -> Iterator[tuple[int, bytes, int, int]]:
+    """Yield (local port, remote address, remote port, bytes received in order) of each socket."""
+    for kind, start, end in messages(view, length):
+        if kind != SOCK_DIAG_BY_FAMILY:
+            continue
+        local, remote, _, address = _DIAG_PORTS.unpack_from(view, start + 4)
+        for name, first, _ in attributes(view, start + _DIAG_SIZE, end):
+            if name == _INET_DIAG_INFO:
+                (received,) = struct.unpack_from("=Q", view, first + _BYTES_RECEIVED)
+                yield local, address, remote, received

@@ -1,0 +1,89 @@
+"""Open vSwitch's two daemons, as the lab's own: database, sockets and logs in the lab's folders."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import LabError
+from testbed.lab.system import run, wait_until
+
+RUN_DIR = Path("/run/openvswitch")
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+
+CORES_COUNTED_AFTER_S = 10.5
+"""Open vSwitch counts its processors no earlier than 10 s after boot; before, it makes no handler
+threads and loses every packet that has no flow yet (COUNT_CPU_UPDATE_TIME_MS in ovs-thread.c)."""
+
+FLOW_IDLE_MS = 1_000_000_000
+"""How long an unused datapath flow is kept: the flows are read after the run to see the paths."""
+
+_OWN_TMP = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /tmp && exec "$@"', "sh"]
+"""ovsdb-server makes temporary files in /tmp whatever TMPDIR says, and the lab's root is read-only."""
+
+
+@dataclass(frozen=True)
+class Daemons:
+    """The running daemons."""
+
+    ovsdb: subprocess.Popen[bytes]
+    vswitchd: subprocess.Popen[bytes]
+
+    def check(self) -> None:
+        """Raise LabError when one of them has ended."""
+        for name, process in (("ovsdb-server", self.ovsdb), ("ovs-vswitchd", self.vswitchd)):
+            if process.poll() is not None:
+                raise LabError(f"{name} ended with status {process.returncode}; see its log in the record")
+
+    def stop(self) -> None:
+        """End both daemons."""
+        for process in (self.vswitchd, self.ovsdb):
+            process.terminate()
+        for process in (self.vswitchd, self.ovsdb):
+            process.wait()
+
+
+def start_daemons(log_dir: Path) -> Daemons:
+    """Start ovsdb-server and ovs-vswitchd and return once both answer."""
+    os.environ.update(
+        OVS_RUNDIR=str(RUN_DIR), OVS_DBDIR=str(RUN_DIR), OVS_SYSCONFDIR=str(RUN_DIR), OVS_LOGDIR=str(RUN_DIR)
+    )
+    RUN_DIR.mkdir(parents=True, exist_ok=True)
+    database, db_socket = RUN_DIR / "conf.db", RUN_DIR / "db.sock"
+    run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
+    ovsdb = _start(["ovsdb-server", str(database), f"--remote=punix:{db_socket}"], log_dir)
+    wait_until(db_socket.exists, 10, "ovsdb-server's socket")
+    run(
+        [
+            "ovs-vsctl", "--no-wait", "init", "--", "set", "Open_vSwitch", ".",
+            f"other_config:max-idle={FLOW_IDLE_MS}",
+        ]
+    )  # fmt: skip
+    time.sleep(max(0.0, CORES_COUNTED_AFTER_S - time.monotonic()))
+    vswitchd = _start(["ovs-vswitchd", f"unix:{db_socket}"], log_dir)
+    wait_until(lambda: any(RUN_DIR.glob("ovs-vswitchd.*.ctl")), 10, "ovs-vswitchd's socket")
+    return Daemons(ovsdb, vswitchd)
+
+
+def _start(command: list[str], log_dir: Path) -> subprocess.Popen[bytes]:
+    log = log_dir / f"{command[0]}.log"
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [*_OWN_TMP, *command, "--no-chdir", "-vconsole:info", "-vsyslog:off", "-vfile:off"],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def datapath_flows() -> str:
+    """Return all flows of the kernel datapath, with interface names."""
+    return run(["ovs-appctl", "dpctl/dump-flows", "-m", "--names"])
+
+
+def version() -> str:
+    """Return Open vSwitch's version, e.g. `3.1.0`."""
+    return run(["ovs-vsctl", "--version"]).splitlines()[0].split()[-1]

@@ -1,0 +1,88 @@
+"""Which qdiscs make a link of the plan, and with which parameters. Pure.
+
+Every link is `htb` (its rate) over a leaf queue: `red` marking on the instantaneous backlog at a
+switch port, `bfifo` at a host's own egress. The propagation delay stands elsewhere, so that packets
+on the wire are never counted as queue: each packet is delayed once, where it enters the fabric, by
+the sum of the delays of its whole path. An `ifb` with `netem` serves the paths within a leaf, a
+second one those that cross a spine.
+"""
+
+from __future__ import annotations
+
+from testbed.lab.netlink import TICK_NS, HtbClass
+from testbed.plan.model import Plan
+from topologies.model import Host, Link
+
+ETHERNET_HEADER = 14
+ROOT_HANDLE = 0x00010000
+CLASS_ID = 0x00010001
+QUEUE_HANDLE = 0x00100000
+
+NEAR = "delay-near"
+"""Interface whose netem delays packets between hosts of one leaf."""
+FAR = "delay-far"
+"""Interface whose netem delays packets that cross a spine."""
+
+NETEM_LIMIT = 10_000_000
+"""Packets in flight before the delay stage would drop; far beyond any bandwidth-delay product here."""
+
+
+def burst_bytes(rate_bps: int, mtu: int, clock: str) -> int:
+    """Return the token bucket's depth: two frames, or what the clock's step lets pass.
+
+    The virtual clock moves in 8 ns and the bucket's own unit is 64 ns. On a real clock timers come
+    some tens of microseconds late, and a bucket that cannot save that long loses rate.
+    """
+    step_ns = 128 if clock == "virtual" else 50_000
+    return max(2 * (mtu + ETHERNET_HEADER), rate_bps * step_ns // 8_000_000_000)
+
+
+def rate_class(link: Link, plan: Plan) -> HtbClass:
+    """Return the rate class of a link; its bucket is rounded up to the kernel's unit of time."""
+    bytes_per_s = link.rate_bps // 8
+    burst_ns = burst_bytes(link.rate_bps, plan.mtu, plan.clock) * 1_000_000_000 // bytes_per_s
+    ticks = -(-burst_ns // TICK_NS)
+    return HtbClass(bytes_per_s, bytes_per_s, ticks * TICK_NS, ticks * TICK_NS, plan.mtu + ETHERNET_HEADER)
+
+
+def ramp_probability(pmax: float) -> float:
+    """Return the max_P that makes RED mark a share `pmax` of packets at the top of its ramp.
+
+    RED spaces its marks evenly: the number of packets from one mark to the next is uniform on
+    1 .. 1/p, so a configured p marks 2p/(1+p) of the packets (Floyd and Jacobson 1993, section 7).
+    A switch that draws for each packet marks exactly p; solving for p gives pmax/(2-pmax).
+    """
+    return pmax / (2 - pmax)
+
+
+def path_delays_ns(plan: Plan) -> tuple[int, int]:
+    """Return the one-way delay between hosts of one leaf and of two leaves, in nanoseconds."""
+    access = fabric = 0
+    names = {host.name for host in plan.topology.hosts}
+    for link in plan.topology.links:
+        if link.src in names:
+            access = link.delay_ns
+        elif link.dst not in names:
+            fabric = link.delay_ns
+    return 2 * access, 2 * access + 2 * fabric
+
+
+def delay_lines(plan: Plan) -> list[str]:
+    """Return the `tc` lines of the filters that lead packets into the two delay stages."""
+    if not any(path_delays_ns(plan)):
+        return []
+    lines: list[str] = []
+    for host in plan.topology.hosts:
+        lines += _redirect_lines(host)
+    return lines
+
+
+def _redirect_lines(host: Host) -> list[str]:
+    port = f"{host.leaf}-{host.name}"
+    subnet = host.ip.rsplit(".", 1)[0] + ".0/24"
+    redirect = "action mirred egress redirect dev"
+    return [
+        f"qdisc add dev {port} ingress",
+        f"filter add dev {port} parent ffff: protocol ip prio 1 u32 match ip dst {subnet} {redirect} {NEAR}",
+        f"filter add dev {port} parent ffff: protocol all prio 2 matchall {redirect} {FAR}",
+    ]

@@ -1,0 +1,209 @@
+"""Reading the lab back and comparing it with the plan, item by item.
+
+Everything is read with the tools a person would use (`tc`, `ip`, `ovs-ofctl`), not through the code
+that set it. Parsing and comparing are pure and tested on captured output.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from testbed.errors import ReadbackError
+from testbed.lab.hosts import namespace, offloads, sysctls
+from testbed.lab.netlink import NETLINK_ROUTE, HtbClass, Netlink
+from testbed.lab.qdiscs import FAR, NEAR, path_delays_ns, ramp_probability, rate_class
+from testbed.lab.system import network_namespace, run
+from testbed.plan.model import Plan, Queue
+from topologies.model import Host, Link
+
+RATE_TOLERANCE = 0.001
+"""`tc` prints a rate that is no round number with few digits."""
+PROBABILITY_TOLERANCE = 1e-4
+"""`tc` prints five significant digits."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing read back: where, what, what the plan wants and what is there."""
+
+    where: str
+    what: str
+    planned: str
+    found: str
+    ok: bool
+
+
+def equal(where: str, what: str, planned: object, found: object) -> Item:
+    """Return an item that is right when both values are equal."""
+    return Item(where, what, str(planned), str(found), planned == found)
+
+
+def near(where: str, what: str, planned: float, found: float | None, tolerance: float) -> Item:
+    """Return an item that is right within a relative tolerance."""
+    ok = found is not None and abs(found - planned) <= tolerance * abs(planned)
+    return Item(where, what, f"{planned:g}", "nothing" if found is None else f"{found:g}", ok)
+
+
+def require(items: list[Item]) -> list[dict[str, Any]]:
+    """Return the items as plain values; ReadbackError with both values when one is wrong."""
+    wrong = [item for item in items if not item.ok]
+    if wrong:
+        first = wrong[0]
+        more = f" (and {len(wrong) - 1} more differences)" if len(wrong) > 1 else ""
+        raise ReadbackError(
+            f"{first.where}: {first.what} is {first.found}, the plan says {first.planned}{more}"
+        )
+    return [asdict(item) for item in items]
+
+
+# ---- queues --------------------------------------------------------------------------
+
+_RATES = re.compile(r" rate (\S+) ceil (\S+) ")
+_RATE_UNITS = {"bit": 1, "Kbit": 1e3, "Mbit": 1e6, "Gbit": 1e9, "Tbit": 1e12}
+
+
+def parse_rate(text: str) -> float:
+    """Return the bits per second of a rate as `tc` prints it, e.g. `100Gbit`; ValueError otherwise."""
+    match = re.fullmatch(r"([0-9.]+)(\D+)", text)
+    if match is None or match[2] not in _RATE_UNITS:
+        raise ValueError(f"tc printed the rate {text!r}")
+    return float(match[1]) * _RATE_UNITS[match[2]]
+
+
+def by_device(qdiscs: list[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Group `tc -j qdisc show` by device and kind."""
+    grouped: dict[str, dict[str, dict[str, Any]]] = {}
+    for qdisc in qdiscs:
+        grouped.setdefault(qdisc.get("dev", ""), {})[qdisc["kind"]] = qdisc
+    return grouped
+
+
+def queue_items(queue: Queue, kinds: dict[str, dict[str, Any]]) -> list[Item]:
+    """Compare one port's leaf queue with the plan."""
+    kind = "red" if queue.marking else "bfifo"
+    if kind not in kinds:
+        return [equal(queue.link, "queue", kind, " ".join(sorted(kinds)) or "nothing")]
+    options = kinds[kind]["options"]
+    items = [equal(queue.link, "limit", queue.limit_bytes, options.get("limit"))]
+    if queue.marking:
+        items += [
+            equal(queue.link, "K_min", queue.kmin_bytes, options.get("min")),
+            equal(queue.link, "K_max", queue.kmax_bytes, options.get("max")),
+            equal(queue.link, "marking instead of dropping", True, options.get("ecn")),
+            equal(queue.link, "no early drop", True, options.get("nodrop")),
+            equal(queue.link, "EWMA weight exponent", 0, options.get("ewma")),
+            near(
+                queue.link,
+                "marking probability",
+                ramp_probability(queue.pmax),
+                options.get("probability"),
+                PROBABILITY_TOLERANCE,
+            ),
+        ]
+    return items
+
+
+def rate_items(link: Link, text: str, classes: list[HtbClass], plan: Plan) -> list[Item]:
+    """Compare one port's rate and bucket with the plan.
+
+    `text` is what `tc class show` prints of it. `tc` shows a bucket in whole microseconds of its
+    rate, so the depth is taken from the kernel's own answer.
+    """
+    rates = _RATES.search(text)
+    if rates is None or len(classes) != 1:
+        return [equal(link.name, "rate class", "one htb class", f"{len(classes)}")]
+    wanted = rate_class(link, plan)
+    return [
+        near(link.name, "rate", link.rate_bps, parse_rate(rates[1]), RATE_TOLERANCE),
+        near(link.name, "ceiling", link.rate_bps, parse_rate(rates[2]), RATE_TOLERANCE),
+        equal(link.name, "burst in ns", wanted.burst_ns, classes[0].burst_ns),
+        equal(link.name, "cburst in ns", wanted.cburst_ns, classes[0].cburst_ns),
+        equal(link.name, "quantum", wanted.quantum_bytes, classes[0].quantum_bytes),
+    ]
+
+
+def port_items(links: list[Link], plan: Plan) -> list[Item]:
+    """Read back rate and queue of some interfaces of the calling thread's namespace."""
+    kinds = by_device(json.loads(run(["tc", "-j", "-d", "qdisc", "show"])))
+    texts = class_texts([link.name for link in links])
+    queues = {queue.link: queue for queue in plan.queues}
+    netlink = Netlink(NETLINK_ROUTE)
+    items: list[Item] = []
+    for link in links:
+        items += queue_items(queues[link.name], kinds.get(link.name, {}))
+        classes = netlink.htb_classes(socket.if_nametoindex(link.name))
+        items += rate_items(link, texts[link.name], classes, plan)
+    netlink.close()
+    return items
+
+
+def class_texts(devices: list[str]) -> dict[str, str]:
+    """Return `tc class show` of each device, with one program start for all.
+
+    A batch prints one answer after another without naming the device, so a device without a class
+    would shift those behind it: the count is checked.
+    """
+    batch = "".join(f"class show dev {device}\n" for device in devices)
+    lines = [line for line in run(["tc", "-batch", "-"], stdin=batch).splitlines() if line.startswith("class")]
+    if len(lines) != len(devices):
+        return {device: run(["tc", "class", "show", "dev", device]) for device in devices}
+    return dict(zip(devices, lines, strict=True))
+
+
+def delay_items(plan: Plan) -> list[Item]:
+    """Read back the two delay stages. `tc` prints microseconds, so the kernel's own answer is used."""
+    delays = path_delays_ns(plan)
+    if not any(delays):
+        return []
+    netlink = Netlink(NETLINK_ROUTE)
+    found = netlink.netem_delays_ns()
+    netlink.close()
+    return [
+        equal(name, "delay in ns", wanted, found.get(socket.if_nametoindex(name)))
+        for name, wanted in zip((NEAR, FAR), delays, strict=True)
+    ]
+
+
+# ---- hosts and switches --------------------------------------------------------------
+
+
+def host_items(host: Host, plan: Plan) -> list[Item]:
+    """Read back one host: its NIC's queue, TCP settings and offloads."""
+    device = f"{host.name}-{host.leaf}"
+    with network_namespace(namespace(host.name)):
+        items = port_items([plan.topology.link(device)], plan)
+        for key, wanted in sysctls(plan).items():
+            with open(f"/proc/sys/net/{key}") as file:
+                items.append(equal(host.name, key, wanted.split(), file.read().split()))
+        items += offload_items(device)
+    return items
+
+
+def offload_items(device: str) -> list[Item]:
+    """Read back that no offload can put a super-packet into an interface's queue."""
+    return [equal(device, name, False, state) for name, state in offloads(device).items()]
+
+
+def rule_items(switch: str, planned: tuple[int, int], flows: str, groups: str) -> list[Item]:
+    """Compare the number of groups and rules in a switch with what was sent to it."""
+    return [
+        equal(switch, "groups", planned[0], groups.count("group_id=")),
+        equal(switch, "rules", planned[1], flows.count("actions=")),
+        equal(
+            switch,
+            "groups with an explicit hash",
+            planned[0],
+            groups.count("selection_method=hash"),
+        ),
+    ]
+
+
+def switch_items(switch: str, planned: tuple[int, int]) -> list[Item]:
+    """Read back one switch's groups and rules with `ovs-ofctl`."""
+    flows = run(["ovs-ofctl", "-O", "OpenFlow15", "dump-flows", switch])
+    groups = run(["ovs-ofctl", "-O", "OpenFlow15", "dump-groups", switch])
+    return rule_items(switch, planned, flows, groups)

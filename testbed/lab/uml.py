@@ -1,0 +1,136 @@
+"""The `uml` backend: boots a User-Mode Linux kernel on the machine's own files. Runs outside the lab.
+
+The guest's root is the machine's root, read-only; the record's directory is its only writable folder.
+Nothing of the run may stand on the kernel's command line, because the kernel mixes that into its
+random pool: the guest finds its job as the working directory of the process it runs in.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from testbed.errors import LabError, MachineError
+from testbed.lab.job import JOB_DIR, Job, prepare, result, watch
+from testbed.lab.kernels import DISTRIBUTION_MODULES, MODULES, PROJECT, Kernel
+
+RECORD_INSIDE = "/mnt"
+HIDDEN = ("/proc", "/sys", "/dev", "/run", "/mnt")
+"""Folders the guest covers with its own; the project must not live below one of them."""
+
+EPOCH_S = 1_700_000_000
+"""What the guest's calendar says at boot in virtual time; any constant does."""
+
+_MOUNTS = """mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mountpoint -q /dev || mount -t devtmpfs devtmpfs /dev
+mkdir -p /dev/pts
+mount -t devpts devpts /dev/pts
+mount -t tmpfs tmpfs /run"""
+
+_PANICS = {
+    "sleep forever": "nothing in the lab will ever happen again (every program waits for another)",
+    "time goes backwards": "the guest's virtual clock went backwards",
+    "Out of memory": "the guest ran out of memory",
+    "Kernel panic": "the guest kernel panicked",
+}
+
+
+def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
+    """Boot the guest, let it run the job and wait for it.
+
+    Raises LabError (or what the lab reported) when it failed, DeadlineError when it took too long.
+    """
+    _check_places()
+    prepare(job, record_inside=RECORD_INSIDE, mounts=_MOUNTS + _load_modules(kernel), own_kernel=True)
+    console = job.record / "logs/guest-kernel.log"
+    with console.open("wb") as output:
+        process = subprocess.Popen(
+            command(kernel, memory_mb),
+            cwd=job.record,
+            env=_environment(job, kernel),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        watch(job, process)
+    result(job, explain(console.read_text(errors="replace"), process.returncode))
+
+
+def command(kernel: Kernel, memory_mb: int) -> list[str]:
+    """Return the guest's command line: the same for every run of a kernel and memory size."""
+    first = f"mount -t hostfs none {RECORD_INSIDE} -o /proc/self/cwd && exec sh {RECORD_INSIDE}/{JOB_DIR}/init.sh"
+    shim = ["env", f"LD_PRELOAD={kernel.shim}"] if kernel.shim else []
+    time_travel = ["time-travel=inf-cpu", f"time-travel-start={EPOCH_S}"] if kernel.virtual else []
+    return [
+        "setpriv", "--pdeathsig", "KILL", "setarch", "-R", *shim, str(kernel.path),
+        f"mem={memory_mb}M", "rootfstype=hostfs", "rootflags=/", "ro",
+        "con=null", "con0=null,fd:1", "ssl=null", f"uml_dir={JOB_DIR}/", "umid=uml",
+        *time_travel,
+        "init=/bin/sh", "--", "-c", f'"{first}"',
+    ]  # fmt: skip
+
+
+def _environment(job: Job, kernel: Kernel) -> dict[str, str]:
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "TMPDIR": str(memory_dir())}
+    if kernel.virtual:
+        environment["KV_TESTBED_SEED"] = str(job.seed)
+    return environment
+
+
+def memory_dir() -> Path:
+    """Return a folder for the guest's memory file: one that allows execution.
+
+    Raises MachineError when neither TMPDIR, /dev/shm nor /tmp does.
+    """
+    for name in (os.environ.get("TMPDIR"), "/dev/shm", "/tmp"):
+        if name and os.access(name, os.W_OK) and not os.statvfs(name).f_flag & os.ST_NOEXEC:
+            return Path(name)
+    raise MachineError("no folder for the guest's memory: /dev/shm and /tmp are mounted noexec; set TMPDIR")
+
+
+def _check_places() -> None:
+    for name in HIDDEN:
+        if PROJECT.is_relative_to(name):
+            raise MachineError(f"the project lies in {PROJECT}, which the lab cannot see; move it out of {name}")
+    for tool in ("setpriv", "setarch"):
+        if shutil.which(tool) is None:
+            raise MachineError(f"no {tool}: install the package util-linux")
+
+
+def _load_modules(kernel: Kernel) -> str:
+    if kernel.virtual:
+        return ""
+    return (
+        f"\nmkdir -p /run/kernel/lib\nln -s {DISTRIBUTION_MODULES} /run/kernel/lib/modules\n"
+        f"modprobe -d /run/kernel -a {' '.join(MODULES)}"
+    )
+
+
+def explain(console: str, status: int | None) -> str:
+    """Return in a few words why a guest ended, from its console's text."""
+    for pattern, meaning in _PANICS.items():
+        if pattern in console:
+            detail = re.search(r"Kernel panic - not syncing: (.*)", console)
+            return f"{meaning}{f': {detail.group(1)}' if detail else ''}; see logs/guest-kernel.log"
+    return f"the guest kernel ended with status {status}; see logs/guest-kernel.log"
+
+
+def check_boot(kernel: Kernel, folder: Path) -> None:
+    """Boot the kernel with nothing to do, to see that this machine can; LabError when it cannot."""
+    (folder / JOB_DIR).mkdir()
+    (folder / JOB_DIR / "init.sh").write_text(
+        f"{_MOUNTS}\necho alive >{RECORD_INSIDE}/alive\n"
+        "python3 -c 'import ctypes; ctypes.CDLL(None).reboot(0x4321fedc)'\n"
+    )
+    job = Job(folder, "os-ken", 1, 60.0, lambda step, seconds: None)
+    done = subprocess.run(
+        command(kernel, 256), cwd=folder, env=_environment(job, kernel), stdin=subprocess.DEVNULL,
+        capture_output=True, timeout=60, start_new_session=True, check=False,
+    )  # fmt: skip
+    if not (folder / "alive").exists():
+        raise LabError(explain((done.stdout + done.stderr).decode(errors="replace"), done.returncode))

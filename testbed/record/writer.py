@@ -1,0 +1,101 @@
+"""Writing a record directory: the manifest, the inputs, and the end's checksums.
+
+The raw facts themselves are written inside the lab, straight into the directory. A record says
+`running` until its end is known, so that a crash shows.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import IO, Any
+
+from testbed.errors import InputError, LabError
+from testbed.record import layout
+
+LOCK = ".lock"
+
+
+class RecordWriter:
+    """A record being made. Holds the directory's lock until `finish`."""
+
+    def __init__(self, path: Path, lock: IO[str]) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def create(cls, path: Path, *, scenario: str, plan: str) -> RecordWriter:
+        """Make `path` a new record with its inputs; an older record there is replaced.
+
+        Raises InputError when `path` holds something else, LabError when another run writes there.
+        """
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path}: is a file; give another --out")
+        if path.is_dir() and any(path.iterdir()) and not (path / layout.MANIFEST).exists():
+            raise InputError(f"{path}: holds files that are no record; give another --out or empty it")
+        path.mkdir(parents=True, exist_ok=True)
+        writer = cls(path, _lock(path))
+        _empty(path)
+        for folder in (layout.RAW, layout.LOGS):
+            (path / folder).mkdir()
+        writer._manifest(layout.RUNNING, None, {})
+        write_atomically(path / layout.SCENARIO, scenario)
+        write_atomically(path / layout.PLAN, plan)
+        return writer
+
+    def finish(self, status: str, reason: str | None, environment: dict[str, Any]) -> None:
+        """Write how the run ended, what made it, and a checksum of every raw file; give the lock back."""
+        write_atomically(self.path / layout.ENVIRONMENT, json.dumps(environment, indent=1) + "\n")
+        names = sorted(
+            str(path.relative_to(self.path))
+            for path in self.path.rglob("*")
+            if path.is_file() and path.name not in (LOCK, layout.MANIFEST)
+        )
+        self._manifest(status, reason, {name: _digest(self.path / name) for name in names})
+        self._lock.close()
+
+    def _manifest(self, status: str, reason: str | None, files: dict[str, Any]) -> None:
+        manifest = {
+            "format_version": layout.FORMAT_VERSION,
+            "status": status,
+            "reason": reason,
+            "files": files,
+        }
+        write_atomically(self.path / layout.MANIFEST, json.dumps(manifest, indent=1) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never a part."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.rename(path)
+
+
+def _lock(path: Path) -> IO[str]:
+    lock = (path / LOCK).open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        lock.close()
+        raise LabError(f"{path}: another run is writing there; wait for it or give another --out") from None
+    return lock
+
+
+def _empty(path: Path) -> None:
+    for entry in path.iterdir():
+        if entry.name == LOCK:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _digest(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": os.path.getsize(path), "sha256": digest}

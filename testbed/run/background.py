@@ -1,0 +1,94 @@
+"""iperf3 flows beside the transfers, started at their planned moments inside their hosts.
+
+A flow with a rate is paced by the kernel (`--fq-rate`) where it is TCP and by iperf3 itself where it
+is UDP. Each flow's own JSON report goes into the record.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import LabError
+from testbed.lab.system import exact_timers, sleep_until_ns, wait_until
+from testbed.plan.model import BackgroundFlow, Plan
+
+LISTEN_TIMEOUT_S = 10
+
+
+def server_command(flow: BackgroundFlow) -> list[str]:
+    """Return the command of a flow's receiver."""
+    return ["ip", "netns", "exec", flow.dst, "iperf3", "-s", "-1", "-p", str(flow.port), "--forceflush"]
+
+
+def client_command(flow: BackgroundFlow, address: str, congestion_control: str) -> list[str]:
+    """Return the command of a flow's sender. Raises ValueError for an unknown protocol."""
+    command = ["ip", "netns", "exec", flow.src, "iperf3", "-c", address, "-p", str(flow.port), "-J"]
+    command += ["-t", f"{max(1, round(flow.duration_ns / 1e9))}"]
+    if flow.protocol == "tcp":
+        command += ["-C", congestion_control]
+        return command + (["--fq-rate", str(flow.rate_bps)] if flow.rate_bps else [])
+    if flow.protocol == "udp":
+        return [*command, "-u", "-b", str(flow.rate_bps), "--pacing-timer", "20"]
+    raise ValueError(f"iperf3 has no protocol {flow.protocol!r}")
+
+
+@dataclass
+class _Running:
+    flow: BackgroundFlow
+    server: subprocess.Popen[bytes]
+    client: subprocess.Popen[bytes] | None = None
+
+
+class Background:
+    """All background flows of a run, driven from a process of their own."""
+
+    def __init__(self, plan: Plan, work_dir: Path) -> None:
+        self._plan = plan
+        self._work_dir = work_dir
+        self._flows = sorted(plan.background, key=lambda flow: (flow.start_ns, flow.id))
+        self._running: list[_Running] = []
+
+    def prepare(self) -> None:
+        """Start every receiver and wait until it listens."""
+        for flow in self._flows:
+            log = self._work_dir / f"iperf3-server-{flow.id}.log"
+            with log.open("wb") as output:
+                server = subprocess.Popen(
+                    server_command(flow), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+                )
+            self._running.append(_Running(flow, server))
+            wait_until(lambda path=log: "listening" in path.read_text(), LISTEN_TIMEOUT_S, f"iperf3 on {flow.dst}")
+
+    def run(self, epoch_ns: int) -> None:
+        """Start each sender at its moment and wait for all of them; write their reports."""
+        exact_timers()
+        for running in self._running:
+            sleep_until_ns(epoch_ns + running.flow.start_ns)
+            running.client = self._start_client(running.flow)
+        for running in self._running:
+            assert running.client is not None
+            running.client.wait()
+
+    def _start_client(self, flow: BackgroundFlow) -> subprocess.Popen[bytes]:
+        address = self._plan.topology.host(flow.dst).ip
+        command = client_command(flow, address, self._plan.transport.congestion_control)
+        with self._report(flow).open("wb") as output:
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+
+    def _report(self, flow: BackgroundFlow) -> Path:
+        return self._work_dir / f"iperf3-{flow.id}.json"
+
+    def reports(self) -> list[dict[str, Any]]:
+        """Return each flow's id and what iperf3 reported. Raises LabError when a report is not JSON."""
+        return [{"id": flow.id, "iperf3": self._read(flow)} for flow in self._flows]
+
+    def _read(self, flow: BackgroundFlow) -> Any:
+        text = self._report(flow).read_text() if self._report(flow).exists() else ""
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise LabError(f"iperf3 from {flow.src} to {flow.dst} reported no JSON: {text[:200]!r}") from error

@@ -1,0 +1,241 @@
+"""The thin entry inside the lab: bring the plan up, run it, leave raw facts behind.
+
+Started by `init.sh` in a guest kernel (backend uml) or in namespaces of its own (backend native),
+with the job's folder as its only argument. Talks to the outside through files in that folder:
+`progress.log` grows by a line for each step, `result.json` is written last and says how it ended.
+Imports nothing that is not needed here.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import DeadlineError, LabError, TestbedError
+from testbed.lab.bringup import Lab, bring_up
+from testbed.lab.hosts import namespace
+from testbed.lab.ovs import datapath_flows
+from testbed.lab.system import network_namespace, power_off, wait_until
+from testbed.plan.codec import from_json
+from testbed.plan.dilation import dilated
+from testbed.plan.model import Plan
+from testbed.record import layout
+from testbed.run.background import Background
+from testbed.run.probe import probe_main
+from traffic.tcp_replay import Endpoint, Flow, Replay
+
+HEAD_START_NS = 5_000_000
+"""From the moment everybody is ready to the workload's epoch."""
+
+DRAIN_NS = 1_000_000
+"""How long queues are still sampled after the last transfer."""
+
+READY_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class Child:
+    """A forked program of the run, with the pipes that start it and the one it answers on."""
+
+    name: str
+    pid: int
+    start: int
+    answer: int
+
+    def wait_ready(self) -> None:
+        """Wait for the child's word that it is set up."""
+        word = os.read(self.answer, 1)
+        if word != b"r":
+            raise LabError(f"{self.name} did not start; see logs/{self.name}.log")
+
+    def go(self, epoch_ns: int) -> None:
+        """Tell the child when the workload begins."""
+        os.write(self.start, epoch_ns.to_bytes(8, "little"))
+
+    def ended(self) -> bool:
+        """Return True once the child has ended well; LabError when it failed."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if not pid:
+            return False
+        if status:
+            raise LabError(f"{self.name} failed (wait status {status}); see logs/{self.name}.log")
+        return True
+
+    def stop(self) -> None:
+        """Ask the child to finish and wait for it."""
+        os.kill(self.pid, signal.SIGTERM)
+        _, status = os.waitpid(self.pid, 0)
+        if status:
+            raise LabError(f"{self.name} failed (wait status {status}); see logs/{self.name}.log")
+
+
+Program = Callable[[Callable[[], None], Callable[[], int]], None]
+"""A child's main: gets `ready` to call when set up and `epoch` to wait for the workload's start."""
+
+
+def spawn(name: str, program: Program, log_dir: Path) -> Child:
+    """Fork a child that runs `program`, its output going to a log of its name."""
+    start_read, start_write = os.pipe()
+    answer_read, answer_write = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(start_read)
+        os.close(answer_write)
+        return Child(name, pid, start_write, answer_read)
+    status = 1
+    try:
+        log = os.open(log_dir / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        program(
+            lambda: os.write(answer_write, b"r") and None,
+            lambda: int.from_bytes(os.read(start_read, 8), "little"),
+        )
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def replay_program(plan: Plan, record: Path) -> Program:
+    """Return the program that replays the plan's transfers and writes their outcomes."""
+
+    def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
+        replay = Replay(
+            [_flow(plan, transfer.id) for transfer in plan.transfers],
+            congestion_control=plan.transport.congestion_control,
+            namespace=lambda host: network_namespace(namespace(host)),
+        )
+        replay.prepare()
+        ready()
+        epoch_ns = epoch()
+        if not replay.run(epoch_ns, epoch_ns + plan.deadline.scenario_ns):
+            replay.close_open("not finished at the deadline")
+        (record / layout.OUTCOMES).write_text(json.dumps(replay.outcomes(), indent=1) + "\n")
+
+    return program
+
+
+def _flow(plan: Plan, number: int) -> Flow:
+    transfer = plan.transfers[number]
+    src, dst = plan.topology.host(transfer.src), plan.topology.host(transfer.dst)
+    return Flow(
+        id=transfer.id,
+        src=Endpoint(src.name, src.ip, transfer.src_port),
+        dst=Endpoint(dst.name, dst.ip, transfer.dst_port),
+        bytes=transfer.bytes,
+        start_ns=transfer.start_ns,
+    )
+
+
+def background_program(plan: Plan, record: Path, work_dir: Path) -> Program:
+    """Return the program that runs the plan's iperf3 flows."""
+
+    def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
+        background = Background(plan, work_dir)
+        background.prepare()
+        ready()
+        background.run(epoch())
+        (record / layout.BACKGROUND).write_text(json.dumps(background.reports(), indent=1) + "\n")
+
+    return program
+
+
+class Progress:
+    """Writes one line for each step, for the person outside."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a", buffering=1)
+
+    def __call__(self, step: str) -> None:
+        self._file.write(step + "\n")
+
+
+def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Progress) -> None:
+    """Run the workload in a lab that is up, and write everything measured."""
+    logs = record / layout.LOGS
+    gc.collect()
+    gc.freeze()  # forked children touch fewer of the parent's pages
+    probe = spawn("probe", lambda ready, epoch: probe_main(plan, record, ready, epoch), logs)
+    workers = [spawn("traffic", replay_program(plan, record), logs)]
+    if plan.background:
+        workers.append(spawn("background", background_program(plan, record, work_dir), logs))
+    for child in (probe, *workers):
+        child.wait_ready()
+    epoch_ns = time.monotonic_ns() + HEAD_START_NS
+    progress("traffic")
+    for child in (probe, *workers):
+        child.go(epoch_ns)
+    _await_workers(workers, lab, plan)
+    time.sleep(DRAIN_NS / 1e9)
+    probe.stop()
+    (record / layout.DATAPATH_FLOWS).write_text(datapath_flows())
+
+
+def _await_workers(workers: list[Child], lab: Lab, plan: Plan) -> None:
+    """Wait for all workers; the traffic itself ends at the deadline, this is the net below it."""
+    left = list(workers)
+
+    def all_ended() -> bool:
+        lab.check()
+        left[:] = [child for child in left if not child.ended()]
+        return not left
+
+    deadline_s = plan.deadline.scenario_ns / 1e9
+    wait_until(all_ended, deadline_s + 5, "the traffic programs to end", step_s=min(0.001, deadline_s))
+
+
+def run_job(job_dir: Path, job: dict[str, Any]) -> dict[str, Any]:
+    """Run the job in `job_dir` and return how it ended: {"status": ..., "reason": ...}."""
+    record = Path(job["record"])
+    progress = Progress(job_dir / "progress.log")
+    plan = dilated(from_json((record / layout.PLAN).read_text()))
+    work_dir = Path("/run/testbed")
+    work_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        lab = bring_up(
+            plan,
+            controller_python=job["controller_python"],
+            work_dir=work_dir,
+            log_dir=record / layout.LOGS,
+            progress=progress,
+        )
+        (record / layout.FACTS).write_text(json.dumps(lab.facts, indent=1) + "\n")
+        run_traffic(plan, lab, record, work_dir, progress)
+        lab.stop()
+    except DeadlineError as error:
+        return {"status": layout.FAILED, "error": "DeadlineError", "reason": str(error)}
+    except TestbedError as error:
+        return {"status": layout.FAILED, "error": type(error).__name__, "reason": str(error)}
+    except Exception as error:
+        traceback.print_exc()
+        return {"status": layout.FAILED, "error": "defect", "reason": f"{type(error).__name__}: {error}"}
+    progress("done")
+    return {"status": layout.COMPLETE, "reason": None}
+
+
+def main() -> None:
+    """Run the job named on the command line, write its result and switch the guest off."""
+    job_dir = Path(sys.argv[1])
+    job = json.loads((job_dir / "job.json").read_text())
+    result = run_job(job_dir, job)
+    part = job_dir / "result.json.part"
+    part.write_text(json.dumps(result) + "\n")
+    part.rename(job_dir / "result.json")
+    if job["power_off"]:
+        power_off()
+
+
+if __name__ == "__main__":
+    main()

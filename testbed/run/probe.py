@@ -1,0 +1,238 @@
+"""Samples every queue and every receiver's progress while a run goes on.
+
+Runs as a process of its own inside the lab. One netlink dump reads all queues of the switches, one
+more each host's, and one dump of TCP sockets at each destination says how many bytes have arrived;
+no packet is touched and no traffic program is asked. Values are kept as rows of integers (the layout
+of `testbed.record.layout`) and written when a buffer is full and at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import socket
+import struct
+import time
+from array import array
+from collections.abc import Callable
+from operator import itemgetter
+from pathlib import Path
+from types import FrameType
+from typing import Any, BinaryIO
+
+from testbed.errors import LabError
+from testbed.lab.bringup import host_interface_index
+from testbed.lab.hosts import namespace
+from testbed.lab.netlink import (
+    NETLINK_ROUTE,
+    NETLINK_SOCK_DIAG,
+    Netlink,
+    QdiscPlace,
+    locate_qdiscs,
+    qdisc_dump_request,
+    received_bytes,
+    tcp_dump_request,
+)
+from testbed.lab.system import exact_timers, network_namespace, sleep_until_ns
+from testbed.plan.model import Plan
+from testbed.record import layout
+
+_FLUSH_VALUES = 1 << 16
+_FORMATS = {"backlog_bytes": "I", "bytes": "Q", "packets": "I", "drops": "I", "ce_marks": "I"}
+_ATTRIBUTES = dict(
+    zip(layout.SAMPLE_FIELDS, ("backlog", "bytes", "packets", "drops", "marked"), strict=True)
+)
+
+
+class QueueReader:
+    """Reads the counters of some interfaces of one namespace with one dump.
+
+    The first dump says where each counter stands; later ones are unpacked at those places in one
+    call. A dump of another length (a qdisc came or went) is located again.
+    """
+
+    def __init__(self, netlink: Netlink, kind: str, links: dict[int, str]) -> None:
+        self._netlink = netlink
+        self._kind = kind
+        self._links = links
+        self._request = qdisc_dump_request()
+        self._lengths: list[int] = []
+        self._structs: list[struct.Struct] = []
+        self._reorder: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple
+        self.names: list[str] = []
+        # The kernel packs the first dump of a socket into smaller datagrams than those that follow.
+        list(netlink.request(self._request))
+        self._locate()
+
+    def read(self) -> tuple[int, ...]:
+        """Return, for each link in the order of `names`, its values in the order of SAMPLE_FIELDS."""
+        values: tuple[int, ...] = ()
+        for number, (view, length) in enumerate(self._netlink.request(self._request)):
+            if number >= len(self._lengths) or length != self._lengths[number]:
+                raise LabError("the queues of the lab changed during the run")
+            values += self._structs[number].unpack_from(view)
+        return self._reorder((*values, 0))
+
+    def _locate(self) -> None:
+        positions: dict[tuple[str, str], int] = {}
+        count = 0
+        for view, length in self._netlink.request(self._request):
+            fields = sorted(self._fields(locate_qdiscs(view, length)))
+            layout_text, end = "=", 0
+            for offset, name, field in fields:
+                layout_text += f"{offset - end}x{_FORMATS[field]}"
+                end = offset + struct.calcsize("=" + _FORMATS[field])
+                positions[name, field] = count
+                count += 1
+            self._structs.append(struct.Struct(layout_text))
+            self._lengths.append(length)
+        self.names = list(dict.fromkeys(name for name, _ in positions))
+        missing = sorted(set(self._links.values()) - set(self.names))
+        if missing:
+            raise LabError(f"no {self._kind} queue on {', '.join(missing)}")
+        # A qdisc that does not mark has no counter of marks: the zero behind all values stands in.
+        order = [positions.get((name, field), count) for name in self.names for field in layout.SAMPLE_FIELDS]
+        self._reorder = itemgetter(*order)
+
+    def _fields(self, places: list[QdiscPlace]) -> list[tuple[int, str, str]]:
+        return [
+            (getattr(place, _ATTRIBUTES[field]), self._links[place.ifindex], field)
+            for place in places
+            if place.kind == self._kind and place.ifindex in self._links
+            for field in layout.SAMPLE_FIELDS
+            if getattr(place, _ATTRIBUTES[field]) >= 0
+        ]
+
+
+class RowFile:
+    """A binary file of int64 rows, written in large pieces."""
+
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("wb")
+        self._values = array("q")
+        self.rows = 0
+
+    def add(self, row: tuple[int, ...]) -> None:
+        """Append one row."""
+        self._values.extend(row)
+        self.rows += 1
+        if len(self._values) >= _FLUSH_VALUES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write out what is kept."""
+        self._values.tofile(self._file)
+        self._file.flush()
+        del self._values[:]
+
+    def close(self) -> None:
+        """Write out and close."""
+        self.flush()
+        self._file.close()
+
+
+class Probe:
+    """All sampling of one run. `run` samples until SIGTERM and then writes the headers."""
+
+    def __init__(self, plan: Plan, record: Path) -> None:
+        self._plan = plan
+        self._record = record
+        self._stop = False
+        self._fabric = [self._switch_reader()]
+        self._hosts = [self._host_reader(host.name, host.leaf) for host in plan.topology.hosts]
+        self._progress = [self._progress_reader(name) for name in sorted({t.dst for t in plan.transfers})]
+        self._transfers = {
+            (socket.inet_aton(plan.topology.host(t.src).ip), t.src_port): t.id for t in plan.transfers
+        }
+        self._seen: dict[int, int] = {}
+        self._files = {group: RowFile(record / layout.samples_rows(group)) for group in self._groups()}
+        self._progress_file = RowFile(record / layout.PROGRESS)
+
+    def _groups(self) -> dict[str, list[QueueReader]]:
+        return {layout.FABRIC: self._fabric, layout.HOSTS: self._hosts}
+
+    def _switch_reader(self) -> QueueReader:
+        switches = {switch.name for switch in self._plan.topology.switches}
+        names = [link.name for link in self._plan.topology.links if link.src in switches]
+        links = {socket.if_nametoindex(name): name for name in names}
+        return QueueReader(Netlink(NETLINK_ROUTE), "red", links)
+
+    @staticmethod
+    def _host_reader(host: str, leaf: str) -> QueueReader:
+        device = f"{host}-{leaf}"
+        links = {host_interface_index(host, device): device}
+        with network_namespace(namespace(host)):
+            return QueueReader(Netlink(NETLINK_ROUTE), "bfifo", links)
+
+    @staticmethod
+    def _progress_reader(host: str) -> Netlink:
+        with network_namespace(namespace(host)):
+            return Netlink(NETLINK_SOCK_DIAG)
+
+    def run(self, epoch_ns: int) -> None:
+        """Sample from `epoch_ns` on, at the plan's intervals, until SIGTERM."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+        exact_timers()
+        interval, progress = self._plan.measure.interval_ns, self._plan.measure.progress_ns
+        next_queues, next_progress = epoch_ns - interval, epoch_ns + progress
+        while not self._stop:
+            sleep_until_ns(min(next_queues, next_progress))
+            now = time.monotonic_ns()
+            if now >= next_queues:
+                self._sample_queues(now - epoch_ns)
+                next_queues = _after(next_queues, interval, now)
+            if now >= next_progress:
+                self._sample_progress(now - epoch_ns)
+                next_progress = _after(next_progress, progress, now)
+        self._sample_progress(time.monotonic_ns() - epoch_ns)
+        self._finish()
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._stop = True
+
+    def _sample_queues(self, now_ns: int) -> None:
+        for group, readers in self._groups().items():
+            row: tuple[int, ...] = (now_ns,)
+            for reader in readers:
+                row += reader.read()
+            self._files[group].add(row)
+
+    def _sample_progress(self, now_ns: int) -> None:
+        request = tcp_dump_request()
+        for netlink in self._progress:
+            for view, length in netlink.request(request):
+                for _, address, port, received in received_bytes(view, length):
+                    self._note_progress(now_ns, self._transfers.get((address, port)), received)
+
+    def _note_progress(self, now_ns: int, transfer: int | None, received: int) -> None:
+        if transfer is not None and received and self._seen.get(transfer) != received:
+            self._seen[transfer] = received
+            self._progress_file.add((now_ns, transfer, received))
+
+    def _finish(self) -> None:
+        self._progress_file.close()
+        for group, readers in self._groups().items():
+            self._files[group].close()
+            header: dict[str, Any] = {
+                "format_version": layout.FORMAT_VERSION,
+                "group": group,
+                "links": [name for reader in readers for name in reader.names],
+                "fields": list(layout.SAMPLE_FIELDS),
+                "interval_ns": self._plan.measure.interval_ns,
+                "rows": self._files[group].rows,
+            }
+            (self._record / layout.samples_header(group)).write_text(json.dumps(header, indent=1) + "\n")
+
+
+def _after(moment: int, step: int, now: int) -> int:
+    """Return the first moment of the series `moment`, `moment + step`, ... that is later than `now`."""
+    return moment + step * ((now - moment) // step + 1)
+
+
+def probe_main(plan: Plan, record: Path, ready: Callable[[], None], epoch: Callable[[], int]) -> None:
+    """Open everything, say `ready`, wait for the `epoch`, sample until SIGTERM."""
+    probe = Probe(plan, record)
+    ready()
+    with contextlib.suppress(KeyboardInterrupt):
+        probe.run(epoch())

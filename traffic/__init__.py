@@ -1,0 +1,1 @@
+"""Traffic of the lab: programs that run inside it. Standard library only, and no import of `testbed`."""

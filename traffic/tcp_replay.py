@@ -1,0 +1,300 @@
+"""Replays transfers over real TCP connections, all from one event loop.
+
+Called inside the lab with every transfer's endpoints; opens each socket in its host's own network
+namespace, so the connections are those of the hosts, and writes nothing but zeros: the sender loops
+`sendfile` over one buffer in memory and the receiver discards in the kernel (MSG_TRUNC), so that no
+byte is copied through a process. One loop serves senders and receivers: in virtual time a program's
+own computing takes no time, in real time it is a few system calls for each megabyte.
+
+Not here: what to send (the plan), measuring queues and rates (the probe).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+CHUNK_BYTES = 1 << 20
+"""Bytes handed to the kernel at once."""
+
+WAKE_BYTES = 256 << 10
+"""The receiver sleeps until so much has arrived (SO_RCVLOWAT), or all that is left."""
+
+CONNECT_LEAD_NS = 2_000_000
+"""A connection is opened so long before its transfer starts."""
+
+_TCP_INFO_SIZE = 256
+_TCPI_OPTIONS = 5
+_TCPI_OPT_ECN = 8
+_RETRANSMISSIONS = struct.Struct("=I")
+_RETRANSMISSIONS_AT = 100
+_DELIVERED_CE_AT = 196
+_MSG_TRUNC = getattr(socket, "MSG_TRUNC", 0x20)
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_TFD_NONBLOCK = 0o4000
+_TFD_TIMER_ABSTIME = 1
+
+Namespace = Callable[[str], AbstractContextManager[None]]
+"""Returns a context in which sockets are opened in the namespace of the named host."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One end of a connection."""
+
+    host: str
+    ip: str
+    port: int
+
+
+@dataclass
+class Flow:
+    """A transfer and what has become of it. Times are nanoseconds of the monotonic clock."""
+
+    id: int
+    src: Endpoint
+    dst: Endpoint
+    bytes: int
+    start_ns: int
+    pace_bps: int = 0
+    sender: socket.socket | None = None
+    receiver: socket.socket | None = None
+    sent: int = 0
+    received: int = 0
+    wake_bytes: int = 1
+    started: bool = False
+    first_byte_ns: int | None = None
+    end_ns: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+class Replay:
+    """Runs flows to their end. `prepare` opens listeners and early connections, `run` does the rest."""
+
+    def __init__(self, flows: list[Flow], *, congestion_control: str, namespace: Namespace) -> None:
+        self._flows = sorted(flows, key=lambda flow: (flow.start_ns, flow.id))
+        self._congestion_control = congestion_control.encode()
+        self._namespace = namespace
+        self._epoll = select.epoll()
+        self._handlers: dict[int, Callable[[], None]] = {}
+        self._buffer = bytearray(CHUNK_BYTES)
+        self._zeros = os.memfd_create("zeros")
+        os.ftruncate(self._zeros, CHUNK_BYTES)
+        self._timer = _libc.timerfd_create(time.CLOCK_MONOTONIC, _TFD_NONBLOCK)
+        self._by_sender = {(flow.src.ip, flow.src.port): flow for flow in flows}
+        self._listeners: list[socket.socket] = []
+        self._connected = 0
+        self._started = 0
+        self._open = len(flows)
+        self._epoch = 0
+
+    def prepare(self) -> None:
+        """Listen at every destination."""
+        for host, ip, port in sorted({(f.dst.host, f.dst.ip, f.dst.port) for f in self._flows}):
+            with self._namespace(host):
+                listener = self._socket()
+            listener.bind((ip, port))
+            listener.listen(4096)
+            self._listeners.append(listener)
+            self._register(listener.fileno(), select.EPOLLIN, lambda own=listener: self._accept(own))
+        self._register(self._timer, select.EPOLLIN, self._on_timer)
+
+    def run(self, epoch_ns: int, end_ns: int) -> bool:
+        """Run all flows, with times counted from `epoch_ns`; return False at `end_ns` if some remain."""
+        self._epoch = epoch_ns
+        self._on_timer()
+        while self._open:
+            left_s = (end_ns - time.monotonic_ns()) / 1e9
+            if left_s <= 0:
+                return False
+            for descriptor, _ in self._epoll.poll(left_s):
+                handler = self._handlers.get(descriptor)
+                if handler:
+                    handler()
+        return True
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """Return what became of each flow, in order of id, times relative to the epoch."""
+        rows = []
+        for flow in sorted(self._flows, key=lambda flow: flow.id):
+            row: dict[str, Any] = {
+                "id": flow.id,
+                "start_ns": flow.start_ns,
+                "first_byte_ns": self._relative(flow.first_byte_ns),
+                "end_ns": self._relative(flow.end_ns),
+                "bytes": flow.received,
+                "error": flow.error,
+            }
+            rows.append(row | flow.facts)
+        return rows
+
+    # ---- opening ----------------------------------------------------------------------
+
+    def _socket(self) -> socket.socket:
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion_control)
+        return sock
+
+    def _connect(self, flow: Flow) -> None:
+        with self._namespace(flow.src.host):
+            sock = self._socket()
+        flow.sender = sock
+        if flow.pace_bps:
+            sock.setsockopt(socket.SOL_SOCKET, 47, struct.pack("=Q", flow.pace_bps // 8))  # SO_MAX_PACING_RATE
+        sock.bind((flow.src.ip, flow.src.port))
+        code = sock.connect_ex((flow.dst.ip, flow.dst.port))
+        if code not in (0, errno.EINPROGRESS):
+            self._fail(flow, f"connect: {os.strerror(code)}")
+
+    def _accept(self, listener: socket.socket) -> None:
+        sock, (ip, port) = listener.accept()
+        sock.setblocking(False)
+        flow = self._by_sender.get((ip, port))
+        if flow is None:
+            sock.close()
+            return
+        flow.receiver = sock
+        self._register(sock.fileno(), select.EPOLLIN, lambda: self._receive(flow))
+
+    # ---- the clock --------------------------------------------------------------------
+
+    def _on_timer(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._timer, 8)  # or it stays readable
+        now = time.monotonic_ns() - self._epoch
+        while self._connected < len(self._flows):
+            flow = self._flows[self._connected]
+            if flow.start_ns - CONNECT_LEAD_NS > now:
+                break
+            self._connected += 1
+            self._connect(flow)
+        while self._started < self._connected:
+            flow = self._flows[self._started]
+            if flow.start_ns > now:
+                break
+            self._started += 1
+            self._start(flow)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        moments = []
+        if self._connected < len(self._flows):
+            moments.append(self._flows[self._connected].start_ns - CONNECT_LEAD_NS)
+        if self._started < self._connected:
+            moments.append(self._flows[self._started].start_ns)
+        if not moments:
+            return
+        seconds, nanoseconds = divmod(self._epoch + min(moments), 1_000_000_000)
+        setting = (ctypes.c_long * 4)(0, 0, seconds, nanoseconds)
+        _libc.timerfd_settime(self._timer, _TFD_TIMER_ABSTIME, setting, None)
+
+    # ---- moving bytes -----------------------------------------------------------------
+
+    def _start(self, flow: Flow) -> None:
+        flow.started = True
+        if flow.sender is not None and flow.error is None:
+            self._register(flow.sender.fileno(), select.EPOLLOUT, lambda: self._send(flow))
+
+    def _send(self, flow: Flow) -> None:
+        assert flow.sender is not None
+        target = flow.sender.fileno()
+        try:
+            while flow.sent < flow.bytes:
+                offset = flow.sent % CHUNK_BYTES
+                count = min(CHUNK_BYTES - offset, flow.bytes - flow.sent)
+                flow.sent += os.sendfile(target, self._zeros, offset, count)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(flow, f"send: {error.strerror}")
+            return
+        self._forget(target)
+
+    def _receive(self, flow: Flow) -> None:
+        assert flow.receiver is not None
+        try:
+            count = flow.receiver.recv_into(self._buffer, CHUNK_BYTES, _MSG_TRUNC)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(flow, f"receive: {error.strerror}")
+            return
+        if not count:
+            self._fail(flow, "the sender closed the connection early")
+            return
+        flow.received += count
+        if flow.first_byte_ns is None:
+            flow.first_byte_ns = time.monotonic_ns()
+        if flow.received >= flow.bytes:
+            flow.end_ns = time.monotonic_ns()
+            self._close(flow)
+        else:
+            self._wake_after(flow, min(WAKE_BYTES, flow.bytes - flow.received))
+
+    def _wake_after(self, flow: Flow, count: int) -> None:
+        if count != flow.wake_bytes and flow.receiver is not None:
+            flow.wake_bytes = count
+            flow.receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
+
+    # ---- closing ----------------------------------------------------------------------
+
+    def _fail(self, flow: Flow, reason: str) -> None:
+        flow.error = reason
+        self._close(flow)
+
+    def _close(self, flow: Flow) -> None:
+        if flow.sender is not None and flow.receiver is not None:
+            flow.facts = _facts(flow.sender, flow.receiver)
+        for sock in (flow.sender, flow.receiver):
+            if sock is not None:
+                self._forget(sock.fileno())
+                sock.close()
+        flow.sender = flow.receiver = None
+        self._open -= 1
+
+    def _register(self, descriptor: int, events: int, handler: Callable[[], None]) -> None:
+        self._handlers[descriptor] = handler
+        self._epoll.register(descriptor, events)
+
+    def _forget(self, descriptor: int) -> None:
+        if self._handlers.pop(descriptor, None):
+            self._epoll.unregister(descriptor)
+
+    def _relative(self, moment_ns: int | None) -> int | None:
+        return None if moment_ns is None else moment_ns - self._epoch
+
+    def close_open(self, reason: str) -> None:
+        """Give up all flows that have not ended, with `reason`."""
+        for flow in self._flows:
+            if flow.end_ns is None and flow.error is None:
+                self._fail(flow, reason)
+
+
+def _facts(sender: socket.socket, receiver: socket.socket) -> dict[str, Any]:
+    """Return what the kernel says of a connection at its end: congestion control, ECN, losses."""
+    info = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_SIZE).ljust(_TCP_INFO_SIZE, b"\0")
+    names = [
+        sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).split(b"\0")[0].decode()
+        for sock in (sender, receiver)
+    ]
+    return {
+        "congestion_control": {"sender": names[0], "receiver": names[1]},
+        "ecn": bool(info[_TCPI_OPTIONS] & _TCPI_OPT_ECN),
+        "retransmissions": _RETRANSMISSIONS.unpack_from(info, _RETRANSMISSIONS_AT)[0],
+        "ce_segments": _RETRANSMISSIONS.unpack_from(info, _DELIVERED_CE_AT)[0],
+    }
