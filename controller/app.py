@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from controller.errors import ControllerError, SwitchError
 from controller.framework import selected
-from controller.messages import OPENFLOW_15, is_barrier, switch_messages
+from controller.messages import OPENFLOW_15, error_text, is_barrier, switch_messages
 from controller.session import Session
 
 FRAMEWORK = selected()
@@ -81,8 +81,10 @@ class Controller(_Base):
     )
     def refused(self, event: Any) -> None:
         """A switch refused a message: the fabric would not forward as planned."""
-        message, datapath = event.msg, event.msg.datapath
-        who = datapath.address[0] if datapath.id is None else self.session.rules_for(datapath.id).name
-        kind = datapath.ofproto.ofp_error_type_to_str(message.type)
-        code = datapath.ofproto.ofp_error_code_to_str(message.type, message.code)
-        raise SwitchError(f"{who} refused a message: {kind} {code}, data {bytes(message.data).hex()}")
+        datapath, what = event.msg.datapath, error_text(event.msg)
+        if datapath.id is None:
+            raise SwitchError(
+                f"the handshake with a switch at {datapath.address[0]} failed; "
+                f"does its bridge have OpenFlow15 in protocols? ({what})"
+            )
+        raise SwitchError(f"{self.session.rules_for(datapath.id).name} refused a message: {what}")

@@ -12,7 +12,7 @@ os-ken is a dependency of the project. Ryu 4.34 builds only with an old setuptoo
 environment of its own (the commands are in requirements-ryu.txt):
 
     python3 -m venv .venv-ryu
-    .venv-ryu/bin/pip install setuptools==57.5.0 wheel==0.37.1 pbr==5.11.1
+    .venv-ryu/bin/pip install setuptools==66.1.1 wheel==0.45.1
     .venv-ryu/bin/pip install --no-build-isolation -r requirements-ryu.txt
     .venv-ryu/bin/python -m controller.main --framework ryu ...
 

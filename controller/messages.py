@@ -53,6 +53,14 @@ def is_barrier(datapath: Any, message: Any) -> bool:
     return isinstance(message, datapath.ofproto_parser.OFPBarrierRequest)
 
 
+def error_text(message: Any) -> str:
+    """Return a switch's error message in words: type, code, and the bytes it complains of."""
+    ofproto = message.datapath.ofproto
+    kind = ofproto.ofp_error_type_to_str(message.type)
+    code = ofproto.ofp_error_code_to_str(message.type, message.code)
+    return f"{kind} {code}, data {bytes(message.data).hex()}"
+
+
 def _clean(datapath: Any) -> list[Any]:
     ofproto, parser = datapath.ofproto, datapath.ofproto_parser
     rules = parser.OFPFlowMod(
