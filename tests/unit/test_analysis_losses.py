@@ -109,6 +109,13 @@ def test_a_queue_of_two_packets_is_no_congestion(idle: Record) -> None:
     assert set(_only(_changed(idle, [(4 * MS, 1.0)], {"leaf3-d1": [two + 1] * 5})).by_link) == {"leaf3-d1"}
 
 
+def test_a_queue_that_is_small_on_average_is_not_charged(idle: Record) -> None:
+    record = _changed(idle, [(4 * MS, 1.0)], {"leaf3-d1": [STANDING] + [100] * 4})
+    assert set(_only(record).by_link) == {"leaf3-d1"}
+    record = _changed(idle, [(4 * MS, 1.0)], {"leaf3-d1": [30_000] + [100] * 4})
+    assert _only(record).by_link == {}
+
+
 def test_a_queue_that_drains_is_not_charged(idle: Record) -> None:
     record = _changed(idle, [(4 * MS, 1.0)], {"leaf3-d1": [10 * STANDING] * 4})
     rows = np.array(record.groups[0].rows)

@@ -93,3 +93,9 @@ def test_flows_that_go_in_a_circle_are_no_path() -> None:
     )
     text = text.replace("actions:leaf3-d1", "actions:leaf1-spine2")
     assert measured_paths(text, CASE.plan)[0] is None
+
+
+def test_a_port_of_another_switch_ends_the_path() -> None:
+    text = DUMP.replace("actions:leaf1-spine2", "actions:leaf2-spine2", 1)
+    text = text.replace("in_port(spine2-leaf1)", "in_port(spine2-leaf2)")  # where that port would lead
+    assert measured_paths(text, CASE.plan)[0] is None
