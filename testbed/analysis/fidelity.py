@@ -6,7 +6,7 @@ can be as slow as it likes. Called by `summary`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,10 @@ from testbed.record.reader import LinkSeries, Record, SampleGroup
 LATE_FACTOR = 1.5
 """A sample is late when it came after more than so many intervals."""
 
-P99_DEVIATION = 0.10
-"""The 99th percentile of the samples' deviation from their interval, as Mininet-HiFi bounds its packet
-gaps."""
+LATE_SHARE = 0.01
+"""At most this share of the samples may be late. Each has its own time and every figure is weighted by it, so
+that a little jitter costs nothing; a sampler that keeps missing its turn is on a machine that could not
+keep up."""
 
 EXPECTED_MARKS = 30.0
 """Without one mark where so many were to be expected, marking does not work: chance would do it once in
@@ -144,9 +145,9 @@ def check_sampling(record: Record) -> Check:
     deviation = float(np.percentile(np.abs(gaps / nominal - 1), 99))
     detail = (
         f"{late} of {len(gaps)} samples came late; the p99 deviation from the interval of "
-        f"{nominal / 1000:g} us is {100 * deviation:.2g} % (at most {100 * P99_DEVIATION:g} %)"
+        f"{nominal / 1000:g} us is {100 * deviation:.2g} %"
     )
-    return Check("sampling", deviation <= P99_DEVIATION, detail)
+    return Check("sampling", late <= LATE_SHARE * len(gaps), detail)
 
 
 def check_coverage(record: Record) -> Check:
@@ -279,9 +280,9 @@ def _least_ns(done: Completion) -> float:
     return (1 - EARLY_SHARE) * done.transfer.ideal_ns - BURST_BYTES / rate
 
 
-def _readback(entry: dict[str, Any]) -> str:
-    what, expected, found = entry.get("what"), entry.get("expected"), entry.get("found")
-    return f"{what} is {found}, not {expected}"
+def _readback(entry: Mapping[str, Any]) -> str:
+    where, what = entry.get("where"), entry.get("what")
+    return f"{what} of {where} is {entry.get('found')}, not {entry.get('planned')}"
 
 
 def _on(flag: bool | None) -> str:

@@ -26,10 +26,6 @@ STANDING_PACKETS = 2
 """A queue stands while more than so many full packets are in it: one in service and one more are no
 congestion."""
 
-STANDING_SHARE = 0.01
-"""A link counts as one with a standing queue if its queue stood for more than this share of the busy
-window."""
-
 
 def full_packet_bytes(record: Record) -> int:
     """Return the largest packet as a queue counts it."""
@@ -53,22 +49,11 @@ def summarise_links(record: Record) -> dict[str, dict[str, Any]]:
     }
 
 
-def summarise_fabric(record: Record, links: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return what can be said of the links between switches together, and which switch ports had standing
-    queues.
-
-    `utilisation` is the mean over the links between switches, None where there are none.
-    """
+def fabric_utilisation(links: dict[str, dict[str, Any]]) -> float | None:
+    """Return the mean utilisation of the links between switches, None where there are none or no samples."""
     between = [entry for entry in links.values() if entry["segment"] not in (SOURCE_RAIL, DEST_LEAF)]
     known = [entry["utilisation"]["mean"] for entry in between if entry["utilisation"]["mean"] is not None]
-    start, end = busy_window(record)
-    least = STANDING_SHARE * (end - start) / NS_PER_MS
-    standing = [
-        name
-        for name, entry in links.items()
-        if entry["segment"] != SOURCE_RAIL and (entry["standing_ms"] or 0) > least
-    ]
-    return {"utilisation": sum(known) / len(known) if known else None, "standing_links": standing}
+    return sum(known) / len(known) if known else None
 
 
 def _entry(record: Record, link: Link, queue: Queue | None, window: tuple[int, int]) -> dict[str, Any]:

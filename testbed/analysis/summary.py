@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.analysis.fidelity import fidelity
-from testbed.analysis.links import summarise_fabric, summarise_links
+from testbed.analysis.links import fabric_utilisation, summarise_links
 from testbed.analysis.losses import SENDER, TransferLoss, transfer_losses
 from testbed.analysis.stats import NS_PER_MS, rounded
 from testbed.analysis.transfers import summarise_transfers, summarise_ttft
-from testbed.analysis.verdict import verdict
+from testbed.analysis.verdict import limiting_links, verdict
 from testbed.plan.model import Transfer
 from testbed.record import layout
 from testbed.record.outcomes import Outcome
@@ -71,7 +72,12 @@ def transfers_csv(record: Record, losses: Sequence[TransferLoss]) -> str:
 def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
     plan = record.plan
     transfers, links = summarise_transfers(record), summarise_links(record)
-    fabric = summarise_fabric(record, links)
+    for name, entry in links.items():
+        entry["lost_ms"] = math.fsum(loss.by_link.get(name, 0.0) for loss in losses) / NS_PER_MS
+    fabric = {
+        "utilisation": fabric_utilisation(links),
+        "limiting_links": limiting_links(losses, record.paths),
+    }
     summary: dict[str, Any] = rounded(
         {
             "format_version": FORMAT_VERSION,

@@ -89,6 +89,21 @@ def slowest(losses: Sequence[TransferLoss]) -> list[TransferLoss]:
     return sorted(losses, key=lambda loss: -loss.fct_ns / loss.ideal_ns)[:count]
 
 
+def limiting_links(losses: Sequence[TransferLoss], paths: Mapping[int, Sequence[str] | None]) -> list[str]:
+    """Return the links whose queue cost the transfers over them 5 % of their ideal time or more, by name.
+
+    A queue by itself is no harm: behind a sender of the same rate it neither grows nor drains, and delays
+    nothing. `paths` are the record's; a link that a transfer lost time to was on its path.
+    """
+    cost: dict[str, float] = defaultdict(float)
+    ideal: dict[str, float] = defaultdict(float)
+    for loss in losses:
+        for name in {*(paths.get(loss.id) or ()), *loss.by_link}:
+            ideal[name] += loss.ideal_ns
+            cost[name] += loss.by_link.get(name, 0.0)
+    return sorted(name for name, lost in cost.items() if lost >= LEAST_COST * ideal[name])
+
+
 def verdict(
     losses: Sequence[TransferLoss],
     links: Mapping[str, Mapping[str, Any]],

@@ -232,11 +232,10 @@ class _Reader:
             return {transfer.id: None for transfer in self._plan.transfers}
 
     def groups(self) -> tuple[SampleGroup, ...]:
-        names = sorted(
-            name
-            for entry in (self._folder / layout.RAW).glob("*")
-            if (name := layout.group_of(entry.name)) is not None
-        )
+        files = (self._folder / layout.RAW).glob("*")
+        # A run that was killed has rows without their header: its name says that there is a group.
+        found = {layout.group_of(file.with_suffix(".json").name) for file in files}
+        names = sorted(name for name in found if name is not None)
         if not names:
             self._problems.append("no queue was sampled")
         return tuple(group for name in names if (group := self._group(name)) is not None)

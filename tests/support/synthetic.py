@@ -132,7 +132,7 @@ def _case(
         topology=topology,
         queues=tuple(_queue(link) for link in topology.links),
         transport=Transport("tcp", "dctcp", True, 1_000_000),
-        routing=Routing("ecmp", ("ip_src", "ip_dst", "tcp_src", "tcp_dst"), 1),
+        routing=Routing("ecmp", ("ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst"), 1),
         transfers=transfers,
         background=(),
         measure=Measure(20_000, 100_000),
@@ -305,7 +305,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _facts() -> dict[str, Any]:
-    readback = [{"what": "leaf3-d1 rate", "expected": "100gbit", "found": "100gbit", "ok": True}]
+    readback = [{"where": "leaf3-d1", "what": "rate", "planned": "1e+11", "found": "1e+11", "ok": True}]
     return {"readback": readback, "offloads": {}, "versions": {}, "controller": {}}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testbed.analysis.links import queue_figures, standing_ns, summarise_fabric, summarise_links
+from testbed.analysis.links import fabric_utilisation, queue_figures, standing_ns, summarise_links
 from testbed.record import layout
 from testbed.record.reader import LinkSeries, Record, SampleGroup
 from tests.support.synthetic import baseline, incast, write_record
@@ -113,25 +113,12 @@ def test_a_link_that_was_not_sampled_has_no_figures(toy: Record) -> None:
     assert entry["utilisation"] == {"mean": None, "peak": None}
     assert entry["queue_bytes"] == {"mean": None, "p99": None, "max": None}
     assert (entry["bytes"], entry["drops"], entry["standing_ms"]) == (None, None, None)
-    assert summarise_fabric(replace(toy, groups=()), summarise_links(replace(toy, groups=()))) == {
-        "utilisation": None,
-        "standing_links": [],
-    }
-
-
-def test_standing_queues_of_the_fabric_are_listed_and_those_of_hosts_are_not(
-    toy: Record, tmp_path: Path
-) -> None:
-    congested = Record.open(write_record(tmp_path, incast()))
-    assert summarise_fabric(congested, summarise_links(congested))["standing_links"] == ["leaf3-d1"]
-    links = summarise_links(toy)
-    assert links["p1-leaf1"]["standing_ms"] > 1
-    assert summarise_fabric(toy, links)["standing_links"] == []
+    assert fabric_utilisation(summarise_links(replace(toy, groups=()))) is None
 
 
 def test_fabric_utilisation_is_the_mean_of_the_links_between_switches(tmp_path: Path) -> None:
     record = Record.open(write_record(tmp_path, incast()))
-    found = summarise_fabric(record, summarise_links(record))["utilisation"]
+    found = fabric_utilisation(summarise_links(record))
     # 8 transfers fill 100 Gbit/s and cross two of twelve links of 200 Gbit/s each.
     assert found == pytest.approx(8 * 2 * 12.5 / 200 / 12, rel=0.01)
 

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.analysis import summarise
 from testbed.analysis.losses import SENDER, TransferLoss
-from testbed.analysis.verdict import blame, slowest, verdict
+from testbed.analysis.verdict import blame, limiting_links, slowest, verdict
 from testbed.record.reader import Record
 from tests.support.synthetic import CASES, incast, write_record
 from topologies.model import SEGMENTS
@@ -37,7 +37,7 @@ def _loss(number: int = 0, sender: float = 0.0, **by_link: float) -> TransferLos
 
 
 def _verdict(*losses: TransferLoss) -> dict[str, Any]:
-    fabric = {"utilisation": 0.25, "standing_links": []}
+    fabric = {"utilisation": 0.25, "limiting_links": []}
     return verdict(losses, LINKS, fabric, {"mean": 1.5, "p99": 2.0})
 
 
@@ -129,6 +129,24 @@ def test_the_whole_is_heard_before_the_tail() -> None:
 def test_the_tail_is_a_hundredth_and_at_least_one(count: int, tail: int) -> None:
     losses = [_loss(number, sender=float(number)) for number in range(count)]
     assert [loss.id for loss in slowest(losses)] == list(range(count - 1, count - 1 - tail, -1))
+
+
+def test_a_link_limits_where_it_cost_a_twentieth_of_the_ideal_of_the_transfers_over_it() -> None:
+    losses = [_loss(0, leaf3_d1=60_000, p1_leaf1=10_000), _loss(1), _loss(2, leaf3_d2=51_000)]
+    assert limiting_links(losses, {0: None, 1: ("p1-leaf1",), 2: ("leaf3-d2",)}) == ["leaf3-d1", "leaf3-d2"]
+    assert limiting_links(losses, {1: ("leaf3-d1",), 2: ("leaf3-d1", "leaf3-d2")}) == ["leaf3-d2"]
+
+
+def test_a_queue_that_costs_nothing_limits_nobody(tmp_path: Path) -> None:
+    quiet = summarise(Record.open(write_record(tmp_path / "a", CASES["baseline"]())))
+    assert quiet["links"]["p1-leaf1"]["standing_ms"] > 1
+    assert quiet["fabric"]["limiting_links"] == []
+    full = summarise(Record.open(write_record(tmp_path / "b", incast())))
+    assert full["fabric"]["limiting_links"] == ["leaf3-d1"]
+    assert full["links"]["leaf3-d1"]["lost_ms"] == pytest.approx(
+        full["verdict"]["share"] * full["verdict"]["lost_ms"], rel=1e-8
+    )
+    assert full["links"]["spine1-leaf3"]["lost_ms"] == 0
 
 
 def test_without_a_completed_transfer_nothing_is_said() -> None:

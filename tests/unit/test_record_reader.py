@@ -151,6 +151,7 @@ def test_results_and_environment_may_change_after_the_run(folder: Path) -> None:
         (layout.DATAPATH_FLOWS, "raw/datapath-flows.txt is missing"),
         (layout.PROGRESS, "raw/progress.bin is missing"),
         (layout.samples_rows("hosts"), "raw/samples-hosts.bin is missing"),
+        (layout.samples_header("hosts"), "raw/samples-hosts.json is missing"),
     ],
 )
 def test_a_missing_file_is_a_problem_and_no_error(folder: Path, name: str, problem: str) -> None:
