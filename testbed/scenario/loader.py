@@ -101,7 +101,7 @@ def _read_file(path: FilePath) -> str:
     if len(raw) > FILE_BYTES_MAX:
         raise InputError(f"{label}: is larger than {FILE_BYTES_MAX} bytes; no scenario is")
     try:
-        return raw.decode("utf-8-sig")
+        return raw.decode()
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise InputError(f"{label}:{line}: is not UTF-8 text; save the file as UTF-8") from None

@@ -43,6 +43,13 @@ def test_baseline_has_a_decode_host_for_each_prefill_host() -> None:
     assert plan.ideal_last_end_ns == plan.transfers[0].ideal_ns == 5_458_135
 
 
+def test_oversubscribed_uplinks_bound_the_ideal() -> None:
+    # Four hosts of 100 Gbit/s on two uplinks of 100: each gets half, whatever the hash would do.
+    plan = plan_of("fabric.fabric_link.rate=100gbit", name="baseline")
+    assert plan.transfers[0].ideal_ns == 5_454_135 + 4_000
+    assert plan.ideal_last_end_ns == 10_908_269 + 4_000
+
+
 @pytest.mark.parametrize(
     ("payload", "mtu", "wire"),
     [(1, 1500, 67), (1448, 1500, 1514), (1449, 1500, 1449 + 132), (14_480, 1500, 15_140)],

@@ -149,9 +149,10 @@ def test_refused_overrides(override: str, message: str) -> None:
 
 
 def test_two_wrong_overrides_are_two_problems() -> None:
-    message = refusal("incast", "fabric.leaves=0", "fabric.spines=0")
+    # The first given is told, whatever the order of the keys' declaration.
+    message = refusal("incast", "fabric.spines=0", "fabric.leaves=0")
     assert message == (
-        "--set fabric.leaves=0: fabric.leaves: is out of range (found 0); 1 to 64 (and 1 more problem)"
+        "--set fabric.spines=0: fabric.spines: is out of range (found 0); 1 to 64 (and 1 more problem)"
     )
 
 
