@@ -1,6 +1,6 @@
 """The application both frameworks load: gives every switch its rules when it connects.
 
-A thin rim around `controller.rules` and `controller.session`; the module is loaded by name by the
+A thin rim around `controller.rules` and `controller.installation`; the module is loaded by name by the
 framework's AppManager, which `controller.main` runs. It forwards no packet and keeps no timer.
 """
 
@@ -12,8 +12,8 @@ from typing import Any, ClassVar, TypeVar, cast
 
 from controller.errors import ControllerError, SwitchError
 from controller.framework import selected
+from controller.installation import Installation
 from controller.messages import OPENFLOW_15, error_text, is_barrier, switch_messages
-from controller.session import Session
 
 FRAMEWORK = selected()
 _handler = FRAMEWORK.module("controller.handler")
@@ -47,30 +47,30 @@ def _on(event: str, *phases: str) -> Callable[[Handler], Handler]:
 
 
 class Controller(_Base):
-    """Installs `session`'s rules. Puts True into `outcomes` when all are confirmed, or an error."""
+    """Installs `installation`'s rules. Puts True into `outcomes` when all are confirmed, or an error."""
 
     OFP_VERSIONS: ClassVar = [OPENFLOW_15]
 
-    def __init__(self, *args: Any, session: Session, outcomes: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, installation: Installation, outcomes: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.session = session
+        self.installation = installation
         self.outcomes = outcomes
 
     @_on("EventOFPStateChange", _handler.MAIN_DISPATCHER)
     def connected(self, event: Any) -> None:
         """Send a switch that has just connected, or connected again, all its rules."""
         datapath = event.datapath
-        messages = switch_messages(datapath, self.session.rules_for(datapath.id))
+        messages = switch_messages(datapath, self.installation.rules_for(datapath.id))
         for message in messages:
             datapath.set_xid(message)
-        self.session.sent(datapath.id, [m.xid for m in messages if is_barrier(datapath, m)])
+        self.installation.sent(datapath.id, [m.xid for m in messages if is_barrier(datapath, m)])
         for message in messages:
             datapath.send_msg(message)
 
     @_on("EventOFPBarrierReply", _handler.MAIN_DISPATCHER)
     def confirmed(self, event: Any) -> None:
         """Note that a switch has done all it was sent before a barrier."""
-        if self.session.confirmed(event.msg.datapath.id, event.msg.xid):
+        if self.installation.confirmed(event.msg.datapath.id, event.msg.xid):
             self.outcomes.put(True)
 
     @_on(
@@ -87,4 +87,4 @@ class Controller(_Base):
                 f"the handshake with a switch at {datapath.address[0]} failed; "
                 f"does its bridge have OpenFlow15 in protocols? ({what})"
             )
-        raise SwitchError(f"{self.session.rules_for(datapath.id).name} refused a message: {what}")
+        raise SwitchError(f"{self.installation.rules_for(datapath.id).name} refused a message: {what}")

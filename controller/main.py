@@ -34,8 +34,8 @@ from typing import Any, NoReturn
 from controller.document import read_document
 from controller.errors import ControllerError, SwitchError
 from controller.framework import FRAMEWORKS, VARIABLE, Framework, listen_on, prepare
+from controller.installation import Installation, ready_document
 from controller.rules import build_rules
-from controller.session import Session, ready_document
 
 TIMEOUT_S = 60.0
 """How long all switches have to connect and confirm, unless --timeout says otherwise."""
@@ -86,15 +86,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> NoReturn:
     options.ready.unlink(missing_ok=True)  # one of before would look like an answer
-    session = Session(build_rules(read_document(options.document)))
+    installation = Installation(build_rules(read_document(options.document)))
     framework = FRAMEWORKS[options.framework]
     os.environ[VARIABLE] = framework.name  # `controller.app` is loaded by name and reads it
     prepare(framework)
     _check_port(options.host, options.port)
     listen_on(framework, options.host, options.port)
     outcomes = framework.module("lib.hub").Queue()
-    _start(framework, session, outcomes)
-    _wait(framework, session, outcomes, options)
+    _start(framework, installation, outcomes)
+    _wait(framework, installation, outcomes, options)
 
 
 def _check_port(host: str, port: int) -> None:
@@ -107,25 +107,27 @@ def _check_port(host: str, port: int) -> None:
             raise ControllerError(f"cannot listen on {host}:{port}: {error.strerror}") from error
 
 
-def _start(framework: Framework, session: Session, outcomes: Any) -> None:
+def _start(framework: Framework, installation: Installation, outcomes: Any) -> None:
     manager = framework.module("base.app_manager").AppManager.get_instance()
     manager.load_apps(["controller.app"])
     contexts = manager.create_contexts()
-    manager.instantiate_apps(session=session, outcomes=outcomes, **contexts)
+    manager.instantiate_apps(installation=installation, outcomes=outcomes, **contexts)
 
 
-def _wait(framework: Framework, session: Session, outcomes: Any, options: argparse.Namespace) -> NoReturn:
+def _wait(
+    framework: Framework, installation: Installation, outcomes: Any, options: argparse.Namespace
+) -> NoReturn:
     empty = framework.module("lib.hub").QueueEmpty
     timeout: float | None = options.timeout
     while True:
         try:
             outcome = outcomes.get(timeout=timeout)
         except empty:
-            raise SwitchError(f"after {timeout:g} s: {session.missing()}") from None
+            raise SwitchError(f"after {timeout:g} s: {installation.missing()}") from None
         if isinstance(outcome, ControllerError):
             raise outcome
         timeout = None  # all switches are known: from here on it waits without a timer
-        write_json(options.ready, ready_document(session, framework.name, framework.version()))
+        write_json(options.ready, ready_document(installation, framework.name, framework.version()))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 
 from controller.ecmp_hash import choose_bucket
+from controller.wire import HASH_FIELDS as HASH_FIELDS_KNOWN
 from topologies import LeafSpine, Topology, build_leaf_spine
 
 pytestmark = pytest.mark.ovs
@@ -33,6 +34,9 @@ SCHEMA = "/usr/share/openvswitch/vswitch.ovsschema"
 FLOWS = 1000
 SPINES = 4
 HASH_FIELDS = ("ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst")
+
+PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
+OVS_NAMES = {"ipv4_src": "ip_src", "ipv4_dst": "ip_dst"}
 
 PYTHONS = {"os-ken": sys.executable, "ryu": str(ROOT / ".venv-ryu/bin/python")}
 """The interpreter of each framework. One that is missing fails the tests: nothing skips them."""
@@ -446,3 +450,30 @@ def switches_of_context(pid: int) -> int:
     """How often any thread of the process went to sleep of its own accord."""
     texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
     return sum(int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M)[0]) for text in texts)
+
+
+def test_every_hash_field_and_protocol_is_predicted(ovs: OpenVSwitch) -> None:
+    topology, seed, choices = fabric(), 0x0123456789ABCDEF, []
+    with installed(ovs, "os-ken", topology, document(topology, seed, tuple(HASH_FIELDS_KNOWN))):
+        for number in range(200):
+            protocol = ("tcp", "udp", "icmp")[number % 3]
+            fields = any_fields(number, protocol)
+            flow = ",".join(f"{OVS_NAMES.get(name, name)}={value}" for name, value in fields.items())
+            hops, _ = ovs.trace("leaf1", f"in_port=5,eth_type=0x0800,ip_proto={PROTOCOLS[protocol]},{flow}")
+            fields |= {"eth_type": 0x0800, "ip_proto": PROTOCOLS[protocol]}
+            chosen = choose_bucket(fields, HASH_FIELDS_KNOWN, seed, range(1, SPINES + 1))
+            assert hops[0] == ("leaf1", chosen), (number, fields)
+            choices.append(chosen)
+    assert set(choices) == {1, 2, 3, 4}
+
+
+def any_fields(number: int, protocol: str) -> dict[str, int | str]:
+    fields: dict[str, int | str] = {
+        "eth_src": f"02:00:0a:00:01:{number:02x}",
+        "eth_dst": "02:00:0a:00:02:01",
+        "ipv4_src": f"10.0.1.{1 + number}",
+        "ipv4_dst": f"10.0.2.{1 + number % 2}",
+    }
+    if protocol == "icmp":
+        return fields
+    return fields | {f"{protocol}_src": 1000 + number * 37, f"{protocol}_dst": 4791}

@@ -12,7 +12,7 @@ from controller.errors import SwitchError
 from controller.rules import SwitchRules
 
 
-class Session:
+class Installation:
     """The switches of one fabric and the barriers each has yet to answer."""
 
     def __init__(self, wanted: Mapping[int, SwitchRules]) -> None:
@@ -58,6 +58,6 @@ class Session:
         }
 
 
-def ready_document(session: Session, framework: str, version: str) -> dict[str, Any]:
-    """Return ready.json of a complete session."""
-    return {"framework": framework, "version": version, "switches": session.report()}
+def ready_document(installation: Installation, framework: str, version: str) -> dict[str, Any]:
+    """Return ready.json of a complete installation."""
+    return {"framework": framework, "version": version, "switches": installation.report()}

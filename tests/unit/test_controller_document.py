@@ -1,0 +1,127 @@
+"""controller.json: made from a plan, read back, refused when it is not right."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.document import (
+    Document,
+    Host,
+    Port,
+    Switch,
+    controller_document,
+    parse_document,
+    read_document,
+)
+from controller.errors import DocumentError
+from topologies import LeafSpine, build_leaf_spine
+
+GOOD: dict[str, Any] = {
+    "format_version": 1,
+    "policy": "ecmp",
+    "hash_fields": ["ipv4_src", "tcp_dst"],
+    "hash_seed": 2**64 - 1,
+    "switches": [
+        {"name": "leaf1", "dpid": 1, "tier": "leaf"},
+        {"name": "spine1", "dpid": 65537, "tier": "spine"},
+    ],
+    "hosts": [{"name": "p1", "ip": "10.0.1.1", "leaf": "leaf1"}],
+    "links": [
+        {"src": "leaf1", "dst": "p1", "port": 2},
+        {"src": "leaf1", "dst": "spine1", "port": 1},
+        {"src": "spine1", "dst": "leaf1", "port": 1},
+    ],
+}
+
+
+def test_the_document_of_a_plan() -> None:
+    topology = build_leaf_spine(LeafSpine(1, 1, 2, 10**11, 1000, 10**11, 1000, (1,), ()))
+    routing = SimpleNamespace(policy="ecmp", hash_fields=("ipv4_src", "tcp_dst"), hash_seed=2**64 - 1)
+    assert controller_document(SimpleNamespace(topology=topology, routing=routing)) == GOOD
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "controller.json"
+    path.write_text(json.dumps(GOOD))
+    assert read_document(path) == Document(
+        policy="ecmp",
+        hash_fields=("ipv4_src", "tcp_dst"),
+        hash_seed=2**64 - 1,
+        switches=(Switch("leaf1", 1, "leaf"), Switch("spine1", 65537, "spine")),
+        hosts=(Host("p1", "10.0.1.1", "leaf1"),),
+        ports=(Port("leaf1", "p1", 2), Port("leaf1", "spine1", 1), Port("spine1", "leaf1", 1)),
+    )
+
+
+FIELD_NAMES = "eth_src, eth_dst, eth_type, ipv4_src, ipv4_dst, ip_proto, tcp_src, tcp_dst, udp_src, udp_dst"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (["format_version"], 2, "format_version: 2 is not known, expected 1"),
+        (["hash_fields"], [], f"hash_fields: is empty, expected some of {FIELD_NAMES}"),
+        (["hash_fields"], "tcp", "hash_fields: expected a list, found str"),
+        (["hash_fields", 0], "ip_src", f"hash_fields[0]: 'ip_src' is not known, expected {FIELD_NAMES}"),
+        (["hash_fields", 0], "tcp_dst", "hash field 'tcp_dst' stands twice"),
+        (["hash_seed"], -1, "hash_seed: expected a whole number from 0 to 18446744073709551615, found -1"),
+        (
+            ["hash_seed"],
+            True,
+            "hash_seed: expected a whole number from 0 to 18446744073709551615, found True",
+        ),
+        (["switches", 1, "dpid"], 1, "dpid 1 stands twice"),
+        (["switches", 1, "name"], "leaf1", "switch name 'leaf1' stands twice"),
+        (["switches", 0, "tier"], "core", "switches[0].tier: 'core' is not known, expected leaf, spine"),
+        (["switches", 0], [], "switches[0]: expected an object, found list"),
+        (["switches", 0, "colour"], "red", "switches[0]: unknown colour"),
+        (["hosts", 0, "ip"], "10.0.1", "hosts[0].ip: expected an IPv4 address, found '10.0.1'"),
+        (["hosts", 0, "ip"], 10, "hosts[0].ip: expected an IPv4 address, found 10"),
+        (["hosts", 0, "name"], "", "hosts[0].name: expected a name, found ''"),
+        (["hosts", 0, "leaf"], "spine1", "hosts: p1 hangs on 'spine1', which is no leaf"),
+        (["hosts", 0, "leaf"], "leaf9", "hosts: p1 hangs on 'leaf9', which is no leaf"),
+        (["links", 0, "port"], 0, "links[0].port: expected a whole number from 1 to 4294967040, found 0"),
+        (["links", 0, "port"], 1, "port ('leaf1', 1) stands twice"),
+        (["links", 0, "dst"], "spine1", "link ('leaf1', 'spine1') stands twice"),
+        (["links", 0, "dst"], "p9", "links: 'leaf1' to 'p9' does not join known names"),
+    ],
+)
+def test_a_wrong_value_is_refused(path: list[Any], value: Any, message: str) -> None:
+    data = copy.deepcopy(GOOD)
+    inner = data
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    with pytest.raises(DocumentError) as caught:
+        parse_document(data)
+    assert str(caught.value) == message
+
+
+def test_a_missing_key_is_named() -> None:
+    data = {key: value for key, value in GOOD.items() if key != "policy"}
+    with pytest.raises(DocumentError, match="^document: missing policy$"):
+        parse_document(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        ("{", "is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("[]", "document: expected an object, found list"),
+    ],
+)
+def test_a_bad_file_is_named(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "controller.json"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(DocumentError) as caught:
+        read_document(path)
+    assert str(caught.value) == f"{path}: {message}"
+    assert caught.value.exit_code == 2
