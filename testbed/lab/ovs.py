@@ -72,7 +72,7 @@ def _start(command: list[str], log_dir: Path) -> subprocess.Popen[bytes]:
     log = log_dir / f"{command[0]}.log"
     with log.open("wb") as output:
         return subprocess.Popen(
-            [*_OWN_TMP, *command, "--no-chdir", "-vconsole:info", "-vsyslog:off", "-vfile:off"],
+            [*_OWN_TMP, *command, "--pidfile", "--no-chdir", "-vconsole:info", "-vsyslog:off", "-vfile:off"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -33,8 +33,8 @@ def burst_bytes(rate_bps: int, mtu: int, clock: str) -> int:
     The virtual clock moves in 8 ns and the bucket's own unit is 64 ns. On a real clock timers come
     some tens of microseconds late, and a bucket that cannot save that long loses rate.
     """
-    step_ns = 128 if clock == "virtual" else 50_000
-    return max(2 * (mtu + ETHERNET_HEADER), rate_bps * step_ns // 8_000_000_000)
+    step_ns = 64 if clock == "virtual" else 50_000
+    return max(1, rate_bps * step_ns // 8_000_000_000)
 
 
 def rate_class(link: Link, plan: Plan) -> HtbClass:

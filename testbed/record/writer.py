@@ -58,6 +58,11 @@ class RecordWriter:
         self._manifest(status, reason, {name: _digest(self.path / name) for name in names})
         self._lock.close()
 
+    def give_up(self, reason: str) -> None:
+        """Close a record whose run is gone: its status becomes `aborted`."""
+        self._manifest(layout.ABORTED, reason, {})
+        self._lock.close()
+
     def _manifest(self, status: str, reason: str | None, files: dict[str, Any]) -> None:
         manifest = {
             "format_version": layout.FORMAT_VERSION,
@@ -66,6 +71,18 @@ class RecordWriter:
             "files": files,
         }
         write_atomically(self.path / layout.MANIFEST, json.dumps(manifest, indent=1) + "\n")
+
+
+def abandoned(folder: Path) -> list[RecordWriter]:
+    """Return the records below `folder` that say `running` although nobody holds their lock."""
+    found = []
+    for manifest in sorted(folder.glob(f"*/{layout.MANIFEST}")):
+        if json.loads(manifest.read_text()).get("status") == layout.RUNNING:
+            try:
+                found.append(RecordWriter(manifest.parent, _lock(manifest.parent)))
+            except LabError:
+                continue  # a run is still writing there
+    return found
 
 
 def write_atomically(path: Path, text: str) -> None:

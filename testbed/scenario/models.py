@@ -157,7 +157,7 @@ class Transport(Section):
         return self.congestion_control == "dctcp" if self.ecn == "auto" else self.ecn == "true"
 
 
-HASH_FIELDS = ("ip_src", "ip_dst", "tcp_src", "tcp_dst", "udp_src", "udp_dst")
+HASH_FIELDS = ("ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst", "udp_src", "udp_dst")
 
 
 class Routing(Section):
@@ -300,6 +300,11 @@ class Scenario(Section):
         scenario = cls.model_validate(data)
         scenario._tree = tree
         return scenario
+
+    @property
+    def tree(self) -> Node:
+        """What was read: the file with `extends` merged and `--set` applied."""
+        return self._tree
 
     def error(self, *problems: Problem) -> InputError:
         """Return the error that reports `problems` at their places in the scenario's files."""

@@ -1,0 +1,236 @@
+"""The command `testbed`: reads what was typed, calls the stages in order, and turns errors into exit codes.
+
+0 done, 1 an expectation failed, 2 bad input, 3 the lab or the machine, 4 finished but not valid.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from testbed.errors import ExpectationError, InputError, MeasurementError, TestbedError
+
+RUNS = Path("runs")
+SEED_MAX = 2**63 - 1
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message}; see `{self.prog} --help`")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = _Parser(prog="testbed", description="Which stretch of the path held up the first token?")
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    _add(commands, "list", "the shipped scenarios", _list, as_json=True)
+    _add(commands, "doctor", "what this machine has and lacks", _doctor, as_json=True)
+    plan = _add(commands, "plan", "all that would happen; starts nothing", _plan, as_json=True)
+    _add_scenario(plan)
+    run = _add(commands, "run", "run a scenario and explain it", _run, as_json=True)
+    _add_scenario(run)
+    run.add_argument("--out", type=Path, help="the record's folder (default: runs/<name>-<seed>-<hash>)")
+    run.add_argument("--allow-invalid", action="store_true", help="exit 0 though the measurement is not valid")
+    report = _add(commands, "report", "analysis and page again, from a record", _report, as_json=True)
+    report.add_argument("record", metavar="DIR", type=Path, help="a record's folder")
+    clean = _add(commands, "clean", "remove what interrupted runs left behind", _clean)
+    clean.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=RUNS, help="where runs are kept")
+    return parser
+
+
+def _add(
+    commands: Any, name: str, text: str, action: Callable[..., int], *, as_json: bool = False
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(action=action)
+    if as_json:
+        parser.add_argument("--json", action="store_true", help="print only JSON on standard output")
+    return parser
+
+
+def _add_scenario(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("scenario", metavar="S", help="a shipped scenario's name, or a file")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="change one value of the scenario"
+    )
+    parser.add_argument("--seed", type=_seed, default=1, help="chooses everything random (default 1)")
+    parser.add_argument("--backend", choices=["auto", "native", "uml"], default="auto")
+    parser.add_argument("--clock", choices=["virtual", "real"], help="default: virtual where it can be had")
+
+
+def _seed(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdigit() else -1
+    if not 0 <= value <= SEED_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {SEED_MAX}")
+    return value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        options = build_parser().parse_args(words)
+        return int(options.action(options))
+    except TestbedError as error:
+        if "--debug" in words:
+            raise
+        print(f"testbed: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("testbed: interrupted; the record says `aborted`", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+
+
+# ---- commands -------------------------------------------------------------------------
+
+
+def _list(options: argparse.Namespace) -> int:
+    from testbed.scenario import shipped_scenarios
+
+    scenarios = shipped_scenarios()
+    if options.json:
+        print(json.dumps([{"name": name, "description": text} for name, text in scenarios], indent=1))
+        return 0
+    width = max(len(name) for name, _ in scenarios)
+    for name, text in scenarios:
+        print(f"{name:{width}}  {text}")
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from testbed.doctor import run_doctor
+
+    return run_doctor(options.json, _boot_check)
+
+
+def _boot_check() -> None:
+    """Boot a guest kernel for real: the one with virtual time, or else the distribution's."""
+    from testbed.errors import MachineError
+    from testbed.lab.kernels import find_kernel
+    from testbed.lab.uml import check_boot
+
+    try:
+        kernel = find_kernel("virtual")
+    except MachineError:
+        kernel = find_kernel("real")
+    with tempfile.TemporaryDirectory(prefix="testbed-doctor-") as folder:
+        check_boot(kernel, Path(folder))
+
+
+def _make_plan(options: argparse.Namespace) -> tuple[Any, Any]:
+    from testbed.plan.build import build_plan
+    from testbed.run.launch import resolve_backend
+    from testbed.scenario import load_scenario
+
+    scenario = load_scenario(options.scenario, options.set)
+    backend, clock = resolve_backend(options.backend, options.clock)
+    return scenario, build_plan(scenario, seed=options.seed, backend=backend, clock=clock)
+
+
+def _plan(options: argparse.Namespace) -> int:
+    from testbed.plan.codec import to_json
+    from testbed.terminal import plan_text
+
+    _, plan = _make_plan(options)
+    print(to_json(plan) if options.json else plan_text(plan))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from testbed.plan.codec import plan_hash
+    from testbed.run.launch import run_plan
+    from testbed.scenario.dump import scenario_yaml
+
+    scenario, plan = _make_plan(options)
+    out = options.out or RUNS / f"{plan.scenario}-{plan.seed}-{plan_hash(plan)}"
+    progress = _Progress(quiet=options.json)
+    try:
+        run_plan(plan, scenario_yaml(scenario), out, progress.step)
+    finally:
+        progress.end()
+    return _conclude(out, options, allow_invalid=options.allow_invalid)
+
+
+def _report(options: argparse.Namespace) -> int:
+    return _conclude(options.record, options, allow_invalid=True)
+
+
+def _conclude(out: Path, options: argparse.Namespace, *, allow_invalid: bool) -> int:
+    """Analyse a record, write its outputs, print them, and return the exit code they mean."""
+    from testbed.analysis import write_outputs
+    from testbed.checks import evaluate
+    from testbed.record.reader import Record
+    from testbed.report import write_report
+    from testbed.terminal import summary_text
+
+    record = Record.open(out)
+    summary = write_outputs(record)
+    write_report(out)
+    results = evaluate(record.plan.expectations, summary)
+    if options.json:
+        print((out / "summary.json").read_text(), end="")
+    else:
+        print(summary_text(summary, results, out))
+    if not summary["fidelity"]["valid"] and not allow_invalid:
+        raise MeasurementError(f"the measurement is not valid: {summary['fidelity']['reasons'][0]}")
+    failed = [result for result in results if not result.ok]
+    if failed:
+        first = failed[0]
+        raise ExpectationError(f"expected {first.expectation}, measured {first.measured}")
+    return 0
+
+
+def _clean(options: argparse.Namespace) -> int:
+    """Remove the leftovers of runs that were killed, and say so; records themselves stay."""
+    from testbed.record.writer import abandoned
+
+    if not options.folder.exists():
+        print(f"nothing to clean: there is no {options.folder}")
+        return 0
+    found = abandoned(options.folder)
+    for writer in found:
+        shutil.rmtree(writer.path / ".lab", ignore_errors=True)
+        writer.give_up("the run was killed; found by `testbed clean`")
+        print(f"{writer.path}: marked as aborted, temporary files removed")
+    if not found:
+        print(f"nothing to clean in {options.folder}")
+    return 0
+
+
+class _Progress:
+    """Shows the current step on standard error, on one line where that is a terminal."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._live = sys.stderr.isatty()
+        self._shown = False
+
+    def step(self, name: str, elapsed_s: float) -> None:
+        """Show a step and the seconds since the start."""
+        if self._quiet:
+            return
+        text = f"{elapsed_s:6.1f} s  {name}"
+        self._shown = True
+        if self._live:
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._live and self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

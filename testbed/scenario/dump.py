@@ -1,0 +1,32 @@
+"""The scenario as one YAML file: what was read, with `extends` merged and `--set` applied.
+
+The text goes into the record, so that a run can be repeated from it alone.
+"""
+
+from __future__ import annotations
+
+import yaml
+from yaml.resolver import Resolver
+
+from testbed.scenario.models import Scenario
+from testbed.scenario.tree import Items, Leaf, Node
+
+_TAG = "tag:yaml.org,2002:"
+
+
+def scenario_yaml(scenario: Scenario) -> str:
+    """Return the YAML text of a scenario; reading it again gives the same scenario."""
+    return yaml.serialize(_node(scenario.tree, Resolver()), Dumper=yaml.SafeDumper, width=100)
+
+
+def _node(node: Node, resolver: Resolver) -> yaml.Node:
+    if isinstance(node, Leaf):
+        tag = _TAG + "null" if node.null else resolver.resolve(yaml.ScalarNode, node.text, (True, False))
+        # What YAML would read as another kind of value keeps its text: units are read from it.
+        return yaml.ScalarNode(tag, node.text or "null" if node.null else node.text)
+    if isinstance(node, Items):
+        return yaml.SequenceNode(_TAG + "seq", [_node(item, resolver) for item in node.items])
+    pairs = [
+        (yaml.ScalarNode(_TAG + "str", key), _node(value, resolver)) for key, value in node.entries.items()
+    ]
+    return yaml.MappingNode(_TAG + "map", pairs)

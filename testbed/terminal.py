@@ -1,0 +1,196 @@
+"""What a person reads in the terminal: the plan, the progress of a run, and the table at its end.
+
+Text only, at most 80 columns; nothing is computed here that is not in the plan or the summary.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from testbed.checks import Result
+from testbed.plan.model import Plan
+from testbed.report.numbers import (
+    format_bytes,
+    format_count,
+    format_factor,
+    format_ms,
+    format_ns,
+    format_percent,
+    format_rate,
+)
+from topologies.model import SEGMENTS
+
+WIDTH = 80
+LISTED = 12
+"""So many transfers of a plan are listed one by one."""
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
+    """Return aligned lines: the first column to the left, the others to the right."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    lines = []
+    for row in (head, *rows):
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        lines.append((indent + "  ".join(cells)).rstrip())
+    return lines
+
+
+def plan_text(plan: Plan) -> str:
+    """Return what `testbed plan` prints."""
+    lines = [
+        f"{plan.scenario}, seed {plan.seed}, {plan.backend} with the {plan.clock} clock",
+        *textwrap.wrap(plan.description, WIDTH - 2, initial_indent="  ", subsequent_indent="  "),
+        "",
+        *_fabric_lines(plan),
+        "",
+        *_queue_lines(plan),
+        "",
+        *_transfer_lines(plan),
+    ]
+    if plan.background:
+        lines += ["", *_background_lines(plan)]
+    lines += ["", f"  ideal end of the last transfer  {format_ns(plan.ideal_last_end_ns)}"]
+    return "\n".join(lines)
+
+
+def _fabric_lines(plan: Plan) -> list[str]:
+    rows = []
+    for leaf in plan.topology.switches_of("leaf"):
+        hosts = [host for host in plan.topology.hosts if host.leaf == leaf.name]
+        names = " ".join(f"{host.name}({host.ip})" for host in hosts) or "no hosts"
+        rows += textwrap.wrap(
+            f"{leaf.name}: {names}", WIDTH - 2, initial_indent="  ", subsequent_indent="         "
+        )
+    spines = ", ".join(switch.name for switch in plan.topology.switches_of("spine"))
+    routing = f"{plan.routing.policy} over {', '.join(plan.routing.hash_fields)}"
+    return [*rows, f"  spines: {spines}", f"  routing: {routing}; controller on {plan.framework}"]
+
+
+def _queue_lines(plan: Plan) -> list[str]:
+    links = {link.name: link for link in plan.topology.links}
+    kinds: dict[tuple[str, ...], int] = {}
+    for queue in plan.queues:
+        link = links[queue.link]
+        marks = ("-", "-", "-")
+        if queue.marking:
+            marks = (format_bytes(queue.kmin_bytes), format_bytes(queue.kmax_bytes), f"{queue.pmax:g}")
+        limit = format_bytes(queue.limit_bytes)
+        row = (link.segment, format_rate(link.rate_bps), format_ns(link.delay_ns), *marks, limit)
+        kinds[row] = kinds.get(row, 0) + 1
+    rows = [[row[0], str(count), *row[1:]] for row, count in sorted(kinds.items(), key=_path_order)]
+    return table(["queues of", "links", "rate", "delay", "K_min", "K_max", "P_max", "limit"], rows)
+
+
+def _path_order(item: tuple[tuple[str, ...], int]) -> int:
+    return SEGMENTS.index(item[0][0])
+
+
+def _transfer_lines(plan: Plan) -> list[str]:
+    rows = [
+        [
+            f"{transfer.id}",
+            f"{transfer.src} -> {transfer.dst}",
+            format_bytes(transfer.bytes),
+            format_ns(transfer.start_ns),
+            f"{transfer.src_port}",
+            format_ns(transfer.ideal_ns),
+        ]
+        for transfer in plan.transfers[:LISTED]
+    ]
+    lines = table(["transfer", "from, to", "bytes", "start", "port", "alone"], rows)
+    more = len(plan.transfers) - LISTED
+    total = format_bytes(sum(transfer.bytes for transfer in plan.transfers))
+    rest = f" ({more} more not listed)" if more > 0 else ""
+    return [*lines, f"  {format_count(len(plan.transfers))} transfers, {total} in all{rest}"]
+
+
+def _background_lines(plan: Plan) -> list[str]:
+    rows = [
+        [
+            f"{flow.id}",
+            f"{flow.src} -> {flow.dst}",
+            flow.protocol,
+            format_rate(flow.rate_bps) if flow.rate_bps else "as fast as it goes",
+            format_ns(flow.start_ns),
+            format_ns(flow.duration_ns),
+        ]
+        for flow in plan.background
+    ]
+    return table(["background", "from, to", "protocol", "rate", "start", "for"], rows)
+
+
+def summary_text(summary: Mapping[str, Any], results: Sequence[Result], record: Path) -> str:
+    """Return the table at the end of a run."""
+    head = f"{summary['scenario']}, seed {summary['seed']}, {summary['backend']}, {summary['clock']} clock"
+    lines = [
+        head,
+        "",
+        *textwrap.wrap(summary["verdict"]["text"], WIDTH - 2, initial_indent="  ", subsequent_indent="  "),
+        "",
+        *_transfers_block(summary["transfers"]),
+        "",
+        *_stretches(summary),
+        "",
+        *_fidelity(summary["fidelity"]),
+    ]
+    lines += [f"  {'holds' if result.ok else 'FAILS':11} {_result(result)}" for result in results]
+    return "\n".join([*lines, f"  report      {record / 'report.html'}"])
+
+
+def _result(result: Result) -> str:
+    return result.expectation + ("" if result.ok else f" (measured: {result.measured})")
+
+
+def _transfers_block(transfers: Mapping[str, Any]) -> list[str]:
+    fct, slowdown = transfers["fct_ms"], transfers["slowdown"]
+    rows = [
+        [
+            f"{transfers['completed']} of {transfers['count']} done",
+            format_bytes(transfers["bytes"]),
+            format_ms(fct["p50"]),
+            format_ms(fct["p99"]),
+            format_factor(slowdown["p99"]),
+            format_ms(transfers["last_end_ms"]),
+            format_ms(transfers["ideal_last_end_ms"]),
+        ]
+    ]
+    return table(["transfers", "bytes", "FCT p50", "p99", "slowdown p99", "last end", "ideal"], rows)
+
+
+def _stretches(summary: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for segment in SEGMENTS:
+        links = {name: link for name, link in summary["links"].items() if link["segment"] == segment}
+        if not links:
+            continue
+        worst = max(links, key=lambda name: links[name]["queue_bytes"]["max"] or 0)
+        means = [link["utilisation"]["mean"] or 0.0 for link in links.values()]
+        rows.append(
+            [
+                segment,
+                format_percent(summary["verdict"]["shares"].get(segment)),
+                worst,
+                format_bytes(links[worst]["queue_bytes"]["max"]),
+                format_percent(links[worst]["utilisation"]["mean"]),
+                format_percent(sum(means) / len(means)),
+                format_count(sum(link["ce_marks"] for link in links.values())),
+                format_count(sum(link["drops"] for link in links.values())),
+            ]
+        )
+    rows.append(["sender", format_percent(summary["verdict"]["shares"].get("sender")), *[""] * 6])
+    return table(["stretch", "lost", "worst link", "peak", "used", "mean", "marks", "drops"], rows)
+
+
+def _fidelity(fidelity: Mapping[str, Any]) -> list[str]:
+    if fidelity["valid"]:
+        return [f"  valid       {len(fidelity['checks'])} checks of the measurement passed"]
+    lines = []
+    for reason in fidelity["reasons"]:
+        lines += textwrap.wrap(
+            reason, WIDTH - 2, initial_indent="  NOT VALID   ", subsequent_indent=" " * 14
+        )
+    return lines
