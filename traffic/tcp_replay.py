@@ -39,6 +39,7 @@ _TCPI_OPT_ECN = 8
 _RETRANSMISSIONS = struct.Struct("=I")
 _RETRANSMISSIONS_AT = 100
 _DELIVERED_CE_AT = 196
+_SO_MAX_PACING_RATE = 47
 _MSG_TRUNC = getattr(socket, "MSG_TRUNC", 0x20)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -73,7 +74,7 @@ class Flow:
     sent: int = 0
     received: int = 0
     wake_bytes: int = 1
-    started: bool = False
+    begun_ns: int | None = None
     first_byte_ns: int | None = None
     end_ns: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -131,7 +132,7 @@ class Replay:
         for flow in sorted(self._flows, key=lambda flow: flow.id):
             row: dict[str, Any] = {
                 "id": flow.id,
-                "start_ns": flow.start_ns,
+                "start_ns": flow.start_ns if flow.begun_ns is None else flow.begun_ns - self._epoch,
                 "first_byte_ns": self._relative(flow.first_byte_ns),
                 "end_ns": self._relative(flow.end_ns),
                 "bytes": flow.received,
@@ -155,7 +156,7 @@ class Replay:
             sock = self._socket()
         flow.sender = sock
         if flow.pace_bps:
-            sock.setsockopt(socket.SOL_SOCKET, 47, struct.pack("=Q", flow.pace_bps // 8))  # SO_MAX_PACING_RATE
+            sock.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("=Q", flow.pace_bps // 8))
         sock.bind((flow.src.ip, flow.src.port))
         code = sock.connect_ex((flow.dst.ip, flow.dst.port))
         if code not in (0, errno.EINPROGRESS):
@@ -206,7 +207,7 @@ class Replay:
     # ---- moving bytes -----------------------------------------------------------------
 
     def _start(self, flow: Flow) -> None:
-        flow.started = True
+        flow.begun_ns = time.monotonic_ns()
         if flow.sender is not None and flow.error is None:
             self._register(flow.sender.fileno(), select.EPOLLOUT, lambda: self._send(flow))
 

@@ -140,13 +140,14 @@ class _Wanted:
     dst: str
     size_bytes: int
     start_ns: int
+    pace_bps: int = 0
 
 
 def _wanted(scenario: Scenario, seed: int) -> list[_Wanted]:
     if scenario.workload.requests is not None:
         return list(_requested(scenario, seed))
     return [
-        _Wanted(item.source, item.destination, item.size_bytes, item.start_ns)
+        _Wanted(item.source, item.destination, item.size_bytes, item.start_ns, item.pace_bps or 0)
         for item in scenario.workload.transfers
     ]
 
@@ -259,6 +260,7 @@ class _Routes:
             src_port=port,
             dst_port=TRANSFER_PORT,
             ideal_ns=serial_ns + sum(link.delay_ns for link in path),
+            pace_bps=wanted.pace_bps,
         )
 
     def flow(self, transfer: Transfer) -> Flow:

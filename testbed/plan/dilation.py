@@ -54,7 +54,12 @@ def _link(link: Link, k: float) -> Link:
 
 
 def _transfer(transfer: Transfer, k: float) -> Transfer:
-    return replace(transfer, start_ns=_times(transfer.start_ns, k), ideal_ns=_times(transfer.ideal_ns, k))
+    return replace(
+        transfer,
+        start_ns=_times(transfer.start_ns, k),
+        ideal_ns=_times(transfer.ideal_ns, k),
+        pace_bps=_slowed(transfer.pace_bps, k),
+    )
 
 
 def _background(flow: BackgroundFlow, k: float) -> BackgroundFlow:

@@ -59,6 +59,7 @@ class Transfer:
 
     `wire_bytes` counts headers as the queues do. `ideal_ns` is the time it takes alone on an idle
     fabric: wire bytes over the slowest link of its path, plus the path's propagation delay.
+    `pace_bps` is the rate at which the sender paces its payload, 0 for as fast as TCP goes.
     """
 
     id: int
@@ -70,6 +71,7 @@ class Transfer:
     src_port: int
     dst_port: int
     ideal_ns: int
+    pace_bps: int = 0
 
 
 @dataclass(frozen=True)

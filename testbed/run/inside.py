@@ -136,6 +136,7 @@ def _flow(plan: Plan, number: int) -> Flow:
         dst=Endpoint(dst.name, dst.ip, transfer.dst_port),
         bytes=transfer.bytes,
         start_ns=transfer.start_ns,
+        pace_bps=transfer.pace_bps,
     )
 
 

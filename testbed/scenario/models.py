@@ -191,6 +191,9 @@ class Transfer(Section):
     destination: Annotated[str, Text(1, 15)] = required("to", "receiving host, as d1")
     size_bytes: Annotated[int, Size("1b", "1tib")] = required("bytes", "payload")
     start_ns: Annotated[int, Duration("0us", "60min")] = option("start", "0us", "when it is ready to leave")
+    pace_bps: Annotated[int | None, Rate("1mbit", "1tbit", optional=True)] = unset(
+        "rate", "the sender paces its payload at this rate; left out: as fast as TCP goes"
+    )
 
 
 class Background(Section):
