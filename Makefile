@@ -31,6 +31,7 @@ check: python ## ruff, mypy and import-linter
 unit: python ## the tests that need no root and no lab
 	$(BIN)/python -m pytest tests/unit $(PYTEST)
 
+test: export KV_TESTS = 1
 test: setup check ## set up, then the checks and every test
 	$(BIN)/python -m pytest $(PYTEST)
 

@@ -39,6 +39,23 @@ source_tarball() {
   printf '%s\n' "$found"
 }
 
+# Reading 150 MB takes a second, and every call needs this digest: it is kept with the path, the size
+# and the moment of the last change that it belongs to.
+digest_of() { # FILE
+  local known=$cache/.tarball-digest mark digest part
+  mark=$(stat -Lc '%s %y' "$1") && mark="$(realpath "$1") $mark"
+  if [ "$(sed -n 1p "$known" 2>/dev/null)" = "$mark" ]; then
+    sed -n 2p "$known"
+    return
+  fi
+  digest=$(sha256sum <"$1")
+  if mkdir -p "$cache" 2>/dev/null && part=$(mktemp "$cache/.digest-XXXXXX" 2>/dev/null); then
+    printf '%s\n%s\n' "$mark" "$digest" >"$part"
+    mv "$part" "$known"
+  fi
+  printf '%s\n' "$digest"
+}
+
 compiler=${CC:-gcc}
 command -v "$compiler" >/dev/null || fail "no C compiler '$compiler'; install gcc"
 
@@ -61,7 +78,7 @@ if [ "${1:-}" = --shim ]; then
 fi
 
 tarball=$(source_tarball)
-key=$({ sha256sum <"$tarball"; cat "$fragment"; echo "recipe $recipe"; "$compiler" --version; } | sha256sum | cut -c1-16)
+key=$({ digest_of "$tarball"; cat "$fragment"; echo "recipe $recipe"; "$compiler" --version; } | sha256sum | cut -c1-16)
 folder=$cache/$key
 
 if [ "${1:-}" = --where ]; then

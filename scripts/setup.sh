@@ -6,6 +6,7 @@
 #
 # Variables:
 #   KV_SETUP           the parts, where none is given as an argument (KV_SETUP=python,kernel)
+#   KV_TESTS           set: with the packages that only tests need (as in CI, where CI is set)
 #   KV_KERNEL_SOURCE, KV_KERNEL_CACHE, KV_KERNEL_JOBS: see scripts/build-kernel.sh
 #
 # Root (or sudo) is needed only while packages are missing. Exit 3: something is missing that this
@@ -23,6 +24,8 @@ packages=(
   python3-venv                                                    # .venv
   flex bison bc libelf-dev xz-utils gcc make libc6-dev            # the kernel's build
 )
+# What the report is tried in costs more than all the rest: CI and `make test` want it, a run does not.
+[ -z "${CI:-}${KV_TESTS:-}" ] || packages+=(chromium)
 source_package=linux-source-6.12
 policy=/usr/sbin/policy-rc.d
 policy_mark='# Made by the set-up of kv-testbed for the time of one installation.'
@@ -194,6 +197,12 @@ setup_python() {
 
 setup_kernel() { "$root/scripts/build-kernel.sh" >/dev/null; }
 
+# The library that every lab kernel is started with, the distribution's too: a second's work.
+setup_shim() {
+  command -v "${CC:-gcc}" >/dev/null || return 0
+  "$root/scripts/build-kernel.sh" --shim >/dev/null
+}
+
 # ---- Parts
 
 [ $# -gt 0 ] || IFS=', ' read -ra arguments <<<"${KV_SETUP:-all}"
@@ -215,4 +224,4 @@ if ! flock -n 8; then
 fi
 if wants packages; then setup_packages; fi
 if wants python; then setup_python; fi
-if wants kernel; then setup_kernel; fi
+if wants kernel; then setup_kernel; else setup_shim; fi

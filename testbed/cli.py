@@ -37,11 +37,15 @@ def build_parser() -> argparse.ArgumentParser:
     run = _add(commands, "run", "run a scenario and explain it", _run, as_json=True)
     _add_scenario(run)
     run.add_argument("--out", type=Path, help="the record's folder (default: runs/<name>-<seed>-<hash>)")
-    run.add_argument("--allow-invalid", action="store_true", help="exit 0 though the measurement is not valid")
+    run.add_argument(
+        "--allow-invalid", action="store_true", help="exit 0 though the measurement is not valid"
+    )
     report = _add(commands, "report", "analysis and page again, from a record", _report, as_json=True)
     report.add_argument("record", metavar="DIR", type=Path, help="a record's folder")
     clean = _add(commands, "clean", "remove what interrupted runs left behind", _clean)
-    clean.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=RUNS, help="where runs are kept")
+    clean.add_argument(
+        "folder", metavar="DIR", type=Path, nargs="?", default=RUNS, help="where runs are kept"
+    )
     return parser
 
 

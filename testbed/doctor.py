@@ -2,8 +2,8 @@
 
 Not a guarantee that a run works: only booting the lab shows that, and the command passes its boot
 test in as `boot_check`. Not a repair either: nothing is changed, every remedy is a line to type.
-Called by the command line; imports the standard library and the error tree only, so that it still
-answers where the rest cannot be imported.
+Called by the command line; imports the standard library, the error tree and the lab's own search for
+a kernel only, so that it still answers where the rest cannot be imported.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from testbed.errors import TestbedError
+from testbed.lab import kernels
 from testbed.machine import Machine
 
 UML_VIRTUAL = "uml/virtual"
@@ -162,16 +163,24 @@ def _program(machine: Machine, program: str, package: str, needed_for: tuple[str
 
 
 def _guest(machine: Machine) -> Iterator[Check]:
-    status, output = machine.run([str(ROOT / "scripts/build-kernel.sh"), "--where"])
-    built = status == 0
-    found = output if built else f"not built: {output or 'no answer'}"
-    yield _check("lab kernel", built, found, f"{SETUP} kernel (about 6 minutes on two cores)", (UML_VIRTUAL,))
+    yield from _lab_kernel()
     yield _distribution_uml(machine)
     yield _guest_memory(machine)
     status, _ = machine.run([sys.executable, "-c", PTRACE_PROBE])
     denied = f"refused ({os.strerror(status)})" if status > 0 else "could not be tried"
     remedy = "allow ptrace (a container: --cap-add SYS_PTRACE; Yama: sysctl kernel.yama.ptrace_scope=1)"
     yield _check("ptrace", status == 0, "permitted" if status == 0 else denied, remedy, UML)
+
+
+def _lab_kernel() -> Iterator[Check]:
+    """Ask the lab itself, so that the doctor cannot find what the lab would not."""
+    path = kernels.shim()
+    found = str(path) if path else f"not built in {kernels.cache_dir()}"
+    yield _check("kernel shim", path is not None, found, f"run {kernels.SHIM_REMEDY}", (UML_VIRTUAL,))
+    kernel = kernels.newest_kernel()
+    found = str(kernel) if kernel else f"not built in {kernels.cache_dir()}"
+    remedy = f"{SETUP} kernel (about 6 minutes on two cores)"
+    yield _check("lab kernel", kernel is not None, found, remedy, (UML_VIRTUAL,))
 
 
 def _distribution_uml(machine: Machine) -> Check:

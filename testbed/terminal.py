@@ -190,7 +190,5 @@ def _fidelity(fidelity: Mapping[str, Any]) -> list[str]:
         return [f"  valid       {len(fidelity['checks'])} checks of the measurement passed"]
     lines = []
     for reason in fidelity["reasons"]:
-        lines += textwrap.wrap(
-            reason, WIDTH - 2, initial_indent="  NOT VALID   ", subsequent_indent=" " * 14
-        )
+        lines += textwrap.wrap(reason, WIDTH - 2, initial_indent="  NOT VALID   ", subsequent_indent=" " * 14)
     return lines

@@ -33,7 +33,7 @@ class ControllerProcess:
         """
         wait_until(self._has_answered, READY_TIMEOUT_S, "the controller to confirm all rules", step_s=0.02)
         if not self.ready.exists():
-            raise LabError(f"the controller ended with status {self.process.returncode}; see logs/controller.log")
+            raise self._ended()
         report: dict[str, Any] = json.loads(self.ready.read_text())
         if "error" in report:
             raise LabError(f"controller: {report['error']}")
@@ -45,7 +45,11 @@ class ControllerProcess:
     def check(self) -> None:
         """Raise LabError when the controller has ended."""
         if self.process.poll() is not None:
-            raise LabError(f"the controller ended with status {self.process.returncode}; see logs/controller.log")
+            raise self._ended()
+
+    def _ended(self) -> LabError:
+        status = self.process.returncode
+        return LabError(f"the controller ended with status {status}; see logs/controller.log")
 
     def stop(self) -> None:
         """End the controller."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import contextlib
 import importlib.util
 import json
 import os
@@ -130,10 +131,8 @@ def _tell(job: Job, told: int, elapsed_s: float) -> int:
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """Kill what is left of a process's own session and reap it."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

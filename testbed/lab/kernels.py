@@ -12,12 +12,14 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from testbed.errors import MachineError
 
 PROJECT = Path(__file__).resolve().parents[2]
 FRAGMENT = PROJECT / "scripts/kernel/uml.config"
 SHIM_SOURCE = PROJECT / "scripts/kernel/uml_shim.c"
+SHIM_REMEDY = "scripts/build-kernel.sh --shim"
 RECIPE = 2
 """The `recipe` of scripts/build-kernel.sh that this version of the testbed was written for."""
 
@@ -51,32 +53,51 @@ def cache_dir() -> Path:
 
 def shim() -> Path | None:
     """Return the library lab kernels are started with, None when it has not been built."""
-    digest = hashlib.sha256(SHIM_SOURCE.read_bytes()).hexdigest()[:16]
-    path = cache_dir() / f"shim-{digest}.so"
+    path = cache_dir() / f"shim-{_digest(SHIM_SOURCE)[:16]}.so"
     return path if path.exists() else None
 
 
 def built_kernel() -> Kernel:
     """Return the newest built kernel that fits this version of the testbed.
 
-    Raises MachineError with the command to type when there is none.
+    Raises MachineError with the command to type when it, or the library it needs, is missing.
     """
-    library = shim()
-    kernels = [path for path in cache_dir().glob("*/kernel.json") if _fits(path)]
-    if not kernels or library is None:
+    folder = newest_kernel()
+    if folder is None:
         raise MachineError(
-            f"no kernel with virtual time in {cache_dir()}: run scripts/build-kernel.sh (once, some minutes), "
-            "or use --clock real with the distribution's user-mode-linux"
+            f"no kernel with virtual time in {cache_dir()}: run scripts/build-kernel.sh "
+            "(once, some minutes), or use --clock real with the distribution's user-mode-linux"
         )
-    newest = max(kernels, key=lambda path: path.stat().st_mtime)
-    facts = json.loads(newest.read_text())
-    return Kernel(newest.parent / "linux", facts["version"], True, library, facts["key"])
+    library = shim()
+    if library is None:
+        raise MachineError(f"no library for the lab kernel in {cache_dir()}: run {SHIM_REMEDY}")
+    facts = _facts(folder)
+    return Kernel(folder / "linux", facts["version"], True, library, facts["key"])
 
 
-def _fits(path: Path) -> bool:
-    facts = json.loads(path.read_text())
-    fragment = hashlib.sha256(FRAGMENT.read_bytes()).hexdigest()
-    return facts.get("recipe") == RECIPE and facts.get("fragment_sha256") == fragment
+def newest_kernel() -> Path | None:
+    """Return the folder of the newest built kernel that fits, None when there is none."""
+    folders = [path.parent for path in cache_dir().glob("*/kernel.json") if _fits(path.parent)]
+    return max(folders, key=lambda folder: (folder / "kernel.json").stat().st_mtime, default=None)
+
+
+def _fits(folder: Path) -> bool:
+    facts = _facts(folder)
+    same = facts.get("recipe") == RECIPE and facts.get("fragment_sha256") == _digest(FRAGMENT)
+    return same and (folder / "linux").exists()
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    """Return what a kernel's build wrote of it; nothing where that cannot be read."""
+    try:
+        facts: dict[str, Any] = json.loads((folder / "kernel.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return facts
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def distribution_kernel() -> Kernel:

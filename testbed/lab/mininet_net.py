@@ -32,16 +32,16 @@ OPEN_FILES = 256
 CONTROLLER_PORT = 6653
 
 
-class LazyNode(Node):  # type: ignore[misc]
+class LazyNode(Node):
     """A node whose shell starts when the first command is typed, in the namespace of its name."""
 
     built = False
 
-    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802 - Mininet's name
+    def startShell(self, mnopts: str | None = None) -> None:  # Mininet's name
         """Do nothing yet: a lab that is only measured never needs the shell."""
 
     @classmethod
-    def checkSetup(cls) -> None:  # noqa: N802 - Mininet's name
+    def checkSetup(cls) -> None:  # Mininet's name
         """The machine was checked before the lab started."""
 
     def config(self, **_params: Any) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class LazyNode(Node):  # type: ignore[misc]
             super().terminate()
 
 
-class LabController(LazyNode, Controller):  # type: ignore[misc]
+class LabController(LazyNode, Controller):
     """Where the switches find the controller; the process itself is `testbed.lab.control`'s."""
 
     def __init__(self, name: str, **params: Any) -> None:
@@ -81,12 +81,12 @@ class LabController(LazyNode, Controller):  # type: ignore[misc]
     def start(self) -> None:
         """The controller's process is started by the lab."""
 
-    def IP(self, intf: Any = None) -> str:  # noqa: N802 - Mininet's name
+    def IP(self, intf: Any = None) -> str:  # Mininet's name
         """Return the controller's address."""
         return self.ip
 
 
-class LabSwitch(LazyNode, OVSSwitch):  # type: ignore[misc]
+class LabSwitch(LazyNode, OVSSwitch):
     """An Open vSwitch bridge with the kernel datapath, no forwarding of its own."""
 
     OVSVersion = "3.0"
@@ -96,20 +96,20 @@ class LabSwitch(LazyNode, OVSSwitch):  # type: ignore[misc]
     def setup(cls) -> None:
         """The daemons are the lab's own and running."""
 
-    def bridgeOpts(self) -> str:  # noqa: N802 - Mininet's name
+    def bridgeOpts(self) -> str:  # Mininet's name
         """OpenFlow 1.5 carries a group's hash explicitly; 1.3 stays on for tools."""
         return str(super().bridgeOpts()) + " protocols=OpenFlow13,OpenFlow15"
 
 
-class LabLink(MininetLink):  # type: ignore[misc]
+class LabLink(MininetLink):
     """A cable whose veth pair is made later, with all others."""
 
     @classmethod
-    def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:  # noqa: N802 - Mininet's name
+    def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:  # Mininet's name
         """Do nothing: see `_make_cables`."""
 
 
-class LabIntf(Intf):  # type: ignore[misc]
+class LabIntf(Intf):
     """An interface that is configured in bulk."""
 
     def config(self, **_params: Any) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class LabIntf(Intf):  # type: ignore[misc]
         return {}
 
 
-class PlanTopo(Topo):  # type: ignore[misc]
+class PlanTopo(Topo):
     """The plan's topology in Mininet's terms."""
 
     def build(self, plan: Plan) -> None:

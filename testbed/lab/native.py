@@ -19,6 +19,9 @@ _MOUNTS = """mount --make-rprivate /
 mount -t sysfs sysfs /sys
 mount -t tmpfs tmpfs /run"""
 
+TOOLS = ("unshare", "modprobe", "ovs-vswitchd", "tc", "ip")
+"""Programs that the backend cannot do without."""
+
 
 def run_native(job: Job) -> None:
     """Run the job on this kernel and wait for it. Raises as `uml.run_uml` does."""
@@ -45,8 +48,7 @@ def missing() -> list[str]:
     """Return why the native backend cannot run here, one sentence each; empty when it can."""
     if os.geteuid():
         return ["it needs root: use sudo, or --backend uml"]
-    tools = [tool for tool in ("unshare", "modprobe", "ovs-vswitchd", "tc", "ip") if shutil.which(tool) is None]
-    problems = [f"no {tool}: run scripts/setup.sh" for tool in tools]
+    problems = [f"no {tool}: run scripts/setup.sh" for tool in TOOLS if shutil.which(tool) is None]
     if not problems:
         problems += [f"the kernel has no {name}: {why}" for name, why in _missing_modules()]
     return problems

@@ -1,9 +1,9 @@
-"""As much netlink as the lab needs: marking queues that `tc` cannot ask for, and quick dumps.
+"""As much netlink as the lab needs: queues, rates and delays that `tc` cannot ask for, and dumps.
 
-Three users: `qdiscs` installs RED on the instantaneous queue (EWMA weight 1, which tc's command
-line cannot express), the probe reads all queues of a namespace in one dump, and reads all TCP
-sockets of a namespace in another. Layouts are those of linux/rtnetlink.h, linux/pkt_sched.h,
-linux/gen_stats.h and linux/inet_diag.h.
+`bringup` installs RED on the instantaneous queue (EWMA weight 1, which tc's command line cannot
+express), `readback` asks for rates and delays as the kernel has them, and `counters` says what stands
+in the dumps that the probe takes. Layouts are those of linux/netlink.h, linux/rtnetlink.h and
+linux/pkt_sched.h.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from dataclasses import dataclass
 from testbed.errors import LabError
 
 NETLINK_ROUTE = 0
-NETLINK_SOCK_DIAG = 4
 RTM_NEWQDISC = 36
 RTM_NEWTCLASS = 40
 RTM_GETTCLASS = 42
 RTM_GETQDISC = 38
-SOCK_DIAG_BY_FAMILY = 20
 NLMSG_ERROR = 2
 NLMSG_DONE = 3
 NLM_F_REQUEST = 0x1
@@ -34,11 +32,6 @@ NLM_F_EXCL = 0x200
 TC_H_ROOT = 0xFFFFFFFF
 TCA_KIND = 1
 TCA_OPTIONS = 2
-TCA_XSTATS = 4
-TCA_STATS2 = 7
-TCA_STATS_BASIC = 1
-TCA_STATS_QUEUE = 3
-TCA_STATS_APP = 4
 
 TCA_RED_PARMS = 1
 TCA_RED_STAB = 2
@@ -58,15 +51,9 @@ TICK_NS = 64
 """The kernel's unit of a token bucket's depth (PSCHED_SHIFT 6)."""
 
 _HEADER = struct.Struct("=IHHII")
-_TCMSG = struct.Struct("=BxxxiIII")
+TCMSG = struct.Struct("=BxxxiIII")
 _ATTRIBUTE = struct.Struct("=HH")
 _BUFFER = 1 << 18
-
-# Where a message carries each counter, relative to its attribute's payload.
-_BASIC_BYTES = 0
-_QUEUE_BACKLOG = 4
-_QUEUE_DROPS = 8
-_RED_MARKED = 12
 
 
 def attribute(kind: int, payload: bytes) -> bytes:
@@ -85,9 +72,7 @@ def attributes(data: bytes | memoryview, start: int, end: int) -> Iterator[tuple
         start += length + (-length % 4)
 
 
-def red_options(
-    *, kmin_bytes: int, kmax_bytes: int, max_p: float, limit_bytes: int
-) -> bytes:
+def red_options(*, kmin_bytes: int, kmax_bytes: int, max_p: float, limit_bytes: int) -> bytes:
     """Return RED's TCA_OPTIONS payload: ECN marking on the instantaneous queue.
 
     Wlog 0 makes RED's average the backlog itself. The idle table is all 31, so that what RED
@@ -95,9 +80,7 @@ def red_options(
     packets that cannot be marked (a SYN, an ACK of a flow without ECN) queue instead of being
     dropped early: the queue drops at `limit_bytes` only.
     """
-    parameters = struct.pack(
-        "=IIIBBBB", limit_bytes, kmin_bytes, kmax_bytes, 0, 32, 0, 0
-    )
+    parameters = struct.pack("=IIIBBBB", limit_bytes, kmin_bytes, kmax_bytes, 0, 32, 0, 0)
     flags = struct.pack("=II", TC_RED_ECN | TC_RED_NODROP, TC_RED_ECN | TC_RED_NODROP)
     return (
         attribute(TCA_RED_PARMS, parameters)
@@ -138,7 +121,10 @@ class HtbClass:
     quantum_bytes: int
 
     def options(self) -> bytes:
-        """Return the TCA_OPTIONS payload. `tc` keeps depths in whole microseconds, too coarse above 10 Gbit/s."""
+        """Return the TCA_OPTIONS payload.
+
+        `tc` keeps depths in whole microseconds, which is too coarse above 10 Gbit/s.
+        """
         rates = b"".join(
             _HTB_RATE.pack(0, TC_LINKLAYER_ETHERNET, 0, 0, 0, min(rate, 0xFFFFFFFF))
             for rate in (self.rate_bytes_per_s, self.ceil_bytes_per_s)
@@ -188,9 +174,11 @@ class Netlink:
         """Create a class. Raises LabError with the kernel's errno text when it refuses."""
         self._create(RTM_NEWTCLASS, ifindex, handle, parent, kind, options)
 
-    def _create(self, message: int, ifindex: int, handle: int, parent: int, kind: str, options: bytes) -> None:
+    def _create(
+        self, message: int, ifindex: int, handle: int, parent: int, kind: str, options: bytes
+    ) -> None:
         body = (
-            _TCMSG.pack(0, ifindex, handle, parent, 0)
+            TCMSG.pack(0, ifindex, handle, parent, 0)
             + attribute(TCA_KIND, kind.encode() + b"\0")
             + attribute(TCA_OPTIONS, options)
         )
@@ -203,16 +191,14 @@ class Netlink:
 
     def htb_classes(self, ifindex: int) -> list[HtbClass]:
         """Return the rate classes of an interface."""
-        body = _TCMSG.pack(0, ifindex, 0, 0, 0)
-        flags = NLM_F_REQUEST | NLM_F_DUMP
-        message = _HEADER.pack(_HEADER.size + len(body), RTM_GETTCLASS, flags, 1, 0) + body
+        message = dump_request(RTM_GETTCLASS, TCMSG.pack(0, ifindex, 0, 0, 0))
         found = []
         for view, length in self.request(message):
             for kind, start, end in messages(view, length):
                 if kind == RTM_NEWTCLASS:
                     found += [
                         HtbClass.parse(view, first, last)
-                        for name, first, last in attributes(view, start + _TCMSG.size, end)
+                        for name, first, last in attributes(view, start + TCMSG.size, end)
                         if name == TCA_OPTIONS
                     ]
         return found
@@ -222,9 +208,9 @@ class Netlink:
         found = {}
         for view, length in self.request(qdisc_dump_request()):
             for kind, start, end in messages(view, length):
-                delay = _netem_delay(view, start + _TCMSG.size, end) if kind == RTM_NEWQDISC else None
+                delay = _netem_delay(view, start + TCMSG.size, end) if kind == RTM_NEWQDISC else None
                 if delay is not None:
-                    found[_TCMSG.unpack_from(view, start)[1]] = delay
+                    found[TCMSG.unpack_from(view, start)[1]] = delay
         return found
 
     def request(self, message: bytes) -> Iterator[tuple[memoryview, int]]:
@@ -270,89 +256,11 @@ def messages(view: memoryview, length: int) -> Iterator[tuple[int, int, int]]:
         position += size + (-size % 4)
 
 
+def dump_request(kind: int, body: bytes) -> bytes:
+    """Return a message of type `kind` that asks for all there is of something."""
+    return _HEADER.pack(_HEADER.size + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body
+
+
 def qdisc_dump_request() -> bytes:
     """Return the request for all qdiscs of a namespace."""
-    body = _TCMSG.pack(0, 0, 0, 0, 0)
-    return _HEADER.pack(_HEADER.size + len(body), RTM_GETQDISC, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body
-
-
-class QdiscPlace:
-    """Where one qdisc's counters stand in a dump: offsets into its datagram, by field.
-
-    A dump of the same qdiscs has the same layout every time, so offsets found once serve for a run.
-    """
-
-    def __init__(self, ifindex: int, kind: str, handle: int, parent: int) -> None:
-        self.ifindex = ifindex
-        self.kind = kind
-        self.handle = handle
-        self.parent = parent
-        self.backlog = self.bytes = self.packets = self.drops = self.marked = -1
-
-
-def locate_qdiscs(view: memoryview, length: int) -> list[QdiscPlace]:
-    """Return the places of all qdiscs described in one datagram of a dump."""
-    found = []
-    for kind, start, end in messages(view, length):
-        if kind == RTM_NEWQDISC:
-            found.append(_locate(view, start, end))
-    return found
-
-
-def _locate(view: memoryview, start: int, end: int) -> QdiscPlace:
-    _, ifindex, handle, parent, _ = _TCMSG.unpack_from(view, start)
-    place = QdiscPlace(ifindex, "", handle, parent)
-    for kind, first, last in attributes(view, start + _TCMSG.size, end):
-        if kind == TCA_KIND:
-            place.kind = bytes(view[first : last - 1]).decode()
-        elif kind == TCA_STATS2:
-            _locate_statistics(view, first, last, place)
-    return place
-
-
-def _locate_statistics(view: memoryview, start: int, end: int, place: QdiscPlace) -> None:
-    for kind, first, _ in attributes(view, start, end):
-        if kind == TCA_STATS_BASIC:  # u64 bytes, u32 packets
-            place.bytes = first + _BASIC_BYTES
-            place.packets = first + 8
-        elif kind == TCA_STATS_QUEUE:  # u32 qlen, backlog, drops, requeues, overlimits
-            place.backlog = first + _QUEUE_BACKLOG
-            place.drops = first + _QUEUE_DROPS
-        elif kind == TCA_STATS_APP:  # struct tc_red_xstats: early, pdrop, other, marked
-            place.marked = first + _RED_MARKED
-
-
-# ---- TCP sockets ---------------------------------------------------------------------
-
-_TCPDIAG_REQUEST = struct.Struct("=BBBxI48s")
-_INET_DIAG_INFO = 2
-_TCP_ESTABLISHED = 1
-_TCP_CLOSE_WAIT = 8
-_DIAG_PORTS = struct.Struct(">HH4s12x4s")
-_DIAG_SIZE = 72
-_BYTES_RECEIVED = 128
-"""Offset of tcpi_bytes_received in struct tcp_info."""
-
-
-def tcp_dump_request() -> bytes:
-    """Return the request for all TCP sockets of a namespace that may still receive."""
-    states = 1 << _TCP_ESTABLISHED | 1 << _TCP_CLOSE_WAIT
-    body = _TCPDIAG_REQUEST.pack(
-        socket.AF_INET, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), states, bytes(48)
-    )
-    return (
-        _HEADER.pack(_HEADER.size + len(body), SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST | NLM_F_DUMP, 1, 0)
-        + body
-    )
-
-
-def received_bytes(view: memoryview, length: int) -> Iterator[tuple[int, bytes, int, int]]:
-    """Yield (local port, remote address, remote port, bytes received in order) of each socket."""
-    for kind, start, end in messages(view, length):
-        if kind != SOCK_DIAG_BY_FAMILY:
-            continue
-        local, remote, _, address = _DIAG_PORTS.unpack_from(view, start + 4)
-        for name, first, _ in attributes(view, start + _DIAG_SIZE, end):
-            if name == _INET_DIAG_INFO:
-                (received,) = struct.unpack_from("=Q", view, first + _BYTES_RECEIVED)
-                yield local, address, remote, received
+    return dump_request(RTM_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0))

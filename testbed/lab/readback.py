@@ -144,11 +144,13 @@ def port_items(links: list[Link], plan: Plan) -> list[Item]:
 def class_texts(devices: list[str]) -> dict[str, str]:
     """Return `tc class show` of each device, with one program start for all.
 
-    A batch prints one answer after another without naming the device, so a device without a class
-    would shift those behind it: the count is checked.
+    A batch prints one answer after another without naming the device, so a device without a rate
+    class would shift those behind it: the count is checked.
     """
     batch = "".join(f"class show dev {device}\n" for device in devices)
-    lines = [line for line in run(["tc", "-batch", "-"], stdin=batch).splitlines() if line.startswith("class")]
+    answer = run(["tc", "-batch", "-"], stdin=batch)
+    # Each answer has a second line for the leaf queue's own class.
+    lines = [line for line in answer.splitlines() if line.startswith("class htb")]
     if len(lines) != len(devices):
         return {device: run(["tc", "class", "show", "dev", device]) for device in devices}
     return dict(zip(devices, lines, strict=True))

@@ -63,7 +63,8 @@ def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
 
 def command(kernel: Kernel, memory_mb: int) -> list[str]:
     """Return the guest's command line: the same for every run of a kernel and memory size."""
-    first = f"mount -t hostfs none {RECORD_INSIDE} -o /proc/self/cwd && exec sh {RECORD_INSIDE}/{JOB_DIR}/init.sh"
+    mount = f"mount -t hostfs none {RECORD_INSIDE} -o /proc/self/cwd"
+    first = f"{mount} && exec sh {RECORD_INSIDE}/{JOB_DIR}/init.sh"
     shim = ["env", f"LD_PRELOAD={kernel.shim}"] if kernel.shim else []
     time_travel = ["time-travel=inf-cpu", f"time-travel-start={EPOCH_S}"] if kernel.virtual else []
     return [
@@ -96,7 +97,9 @@ def memory_dir() -> Path:
 def _check_places() -> None:
     for name in HIDDEN:
         if PROJECT.is_relative_to(name):
-            raise MachineError(f"the project lies in {PROJECT}, which the lab cannot see; move it out of {name}")
+            raise MachineError(
+                f"the project lies in {PROJECT}, which the lab cannot see; move it out of {name}"
+            )
     for tool in ("setpriv", "setarch"):
         if shutil.which(tool) is None:
             raise MachineError(f"no {tool}: install the package util-linux")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ class Background:
                     server_command(flow), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
                 )
             self._running.append(_Running(flow, server))
-            wait_until(lambda path=log: "listening" in path.read_text(), LISTEN_TIMEOUT_S, f"iperf3 on {flow.dst}")
+            wait_until(partial(_listens, log), LISTEN_TIMEOUT_S, f"iperf3 on {flow.dst}")
 
     def run(self, epoch_ns: int) -> None:
         """Start each sender at its moment and wait for all of them; write their reports."""
@@ -77,7 +78,9 @@ class Background:
         address = self._plan.topology.host(flow.dst).ip
         command = client_command(flow, address, self._plan.transport.congestion_control)
         with self._report(flow).open("wb") as output:
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            return subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+            )
 
     def _report(self, flow: BackgroundFlow) -> Path:
         return self._work_dir / f"iperf3-{flow.id}.json"
@@ -91,4 +94,9 @@ class Background:
         try:
             return json.loads(text)
         except json.JSONDecodeError as error:
-            raise LabError(f"iperf3 from {flow.src} to {flow.dst} reported no JSON: {text[:200]!r}") from error
+            said = f"reported no JSON: {text[:200]!r}"
+            raise LabError(f"iperf3 from {flow.src} to {flow.dst} {said}") from error
+
+
+def _listens(log: Path) -> bool:
+    return "listening" in log.read_text()

@@ -81,9 +81,7 @@ def resolve_backend(backend: str, clock: str | None) -> tuple[str, str]:
     return "uml", clock or "virtual"
 
 
-def run_plan(
-    plan: Plan, scenario_text: str, out: Path, tell: Callable[[str, float], None]
-) -> None:
+def run_plan(plan: Plan, scenario_text: str, out: Path, tell: Callable[[str, float], None]) -> None:
     """Run `plan` and leave its record in `out`.
 
     Raises what the lab raises; the record then says `failed` or `aborted` and why.

@@ -23,26 +23,22 @@ from typing import Any, BinaryIO
 
 from testbed.errors import LabError
 from testbed.lab.bringup import host_interface_index
-from testbed.lab.hosts import namespace
-from testbed.lab.netlink import (
-    NETLINK_ROUTE,
+from testbed.lab.counters import (
     NETLINK_SOCK_DIAG,
-    Netlink,
     QdiscPlace,
     locate_qdiscs,
-    qdisc_dump_request,
     received_bytes,
     tcp_dump_request,
 )
+from testbed.lab.hosts import namespace
+from testbed.lab.netlink import NETLINK_ROUTE, Netlink, qdisc_dump_request
 from testbed.lab.system import exact_timers, network_namespace, sleep_until_ns
 from testbed.plan.model import Plan
 from testbed.record import layout
 
 _FLUSH_VALUES = 1 << 16
 _FORMATS = {"backlog_bytes": "I", "bytes": "Q", "packets": "I", "drops": "I", "ce_marks": "I"}
-_ATTRIBUTES = dict(
-    zip(layout.SAMPLE_FIELDS, ("backlog", "bytes", "packets", "drops", "marked"), strict=True)
-)
+_ATTRIBUTES = dict(zip(layout.SAMPLE_FIELDS, ("backlog", "bytes", "packets", "drops", "marked"), strict=True))
 
 
 class QueueReader:

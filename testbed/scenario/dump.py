@@ -21,8 +21,8 @@ def scenario_yaml(scenario: Scenario) -> str:
 
 def _node(node: Node, resolver: Resolver) -> yaml.Node:
     if isinstance(node, Leaf):
-        tag = _TAG + "null" if node.null else resolver.resolve(yaml.ScalarNode, node.text, (True, False))
         # What YAML would read as another kind of value keeps its text: units are read from it.
+        tag = _TAG + "null" if node.null else _plain_tag(node.text, resolver)
         return yaml.ScalarNode(tag, node.text or "null" if node.null else node.text)
     if isinstance(node, Items):
         return yaml.SequenceNode(_TAG + "seq", [_node(item, resolver) for item in node.items])
@@ -30,3 +30,8 @@ def _node(node: Node, resolver: Resolver) -> yaml.Node:
         (yaml.ScalarNode(_TAG + "str", key), _node(value, resolver)) for key, value in node.entries.items()
     ]
     return yaml.MappingNode(_TAG + "map", pairs)
+
+
+def _plain_tag(text: str, resolver: Resolver) -> str:
+    tag: str = resolver.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    return tag

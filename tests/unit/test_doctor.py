@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from testbed import doctor
-from testbed.errors import LabError
+from testbed.errors import LabError, MachineError
+from testbed.lab import kernels
 from testbed.machine import Machine
 
-KERNEL = "/home/kv/.cache/kv-testbed/kernel/0123456789abcdef"
+KEY = "0123456789abcdef"
 
 
 @dataclass
@@ -39,7 +41,7 @@ class FakeMachine(Machine):
 
     def run(self, command: list[str]) -> tuple[int, str]:
         line = " ".join(command)
-        known = {"--where": (0, KERNEL), "mininet": (0, "/usr/lib/mininet/net.py")}
+        known = {"mininet": (0, "/usr/lib/mininet/net.py")}
         answer = next((answer for part, answer in known.items() if part in line), (0, ""))
         return next(((status, answer[1]) for part, status in self.statuses.items() if part in line), answer)
 
@@ -56,6 +58,20 @@ class FakeMachine(Machine):
         return None if module in self.lacks else "built in"
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder with the kernel and the library that this checkout wants."""
+    monkeypatch.setenv("KV_KERNEL_CACHE", str(tmp_path))
+    fragment = hashlib.sha256(kernels.FRAGMENT.read_bytes()).hexdigest()
+    facts = {"version": "6.12.1-kv", "key": KEY, "recipe": kernels.RECIPE, "fragment_sha256": fragment}
+    (tmp_path / KEY).mkdir()
+    (tmp_path / KEY / "linux").touch()
+    (tmp_path / KEY / "kernel.json").write_text(json.dumps(facts))
+    source = hashlib.sha256(kernels.SHIM_SOURCE.read_bytes()).hexdigest()
+    (tmp_path / f"shim-{source[:16]}.so").touch()
+    return tmp_path
+
+
 def failing(machine: Machine) -> dict[str, doctor.Check]:
     return {check.name: check for check in doctor.checks(machine) if not check.ok}
 
@@ -63,7 +79,7 @@ def failing(machine: Machine) -> dict[str, doctor.Check]:
 def test_nothing_fails_on_a_machine_with_everything() -> None:
     found = doctor.checks(FakeMachine())
     assert [check.name for check in found if not check.ok or check.remedy] == []
-    assert len({check.name for check in found}) == len(found) == 29
+    assert len({check.name for check in found}) == len(found) == 30
     assert doctor.usable_backends(found) == ("uml/virtual", "uml/real", "native")
 
 
@@ -79,7 +95,6 @@ CASES = [
     ),
     ({"lacks": {"ovs-vsctl"}}, "ovs-vsctl", "not found", ()),
     ({"lacks": {"iperf3"}}, "iperf3", "not found", ("uml/virtual", "uml/real", "native")),
-    ({"statuses": {"--where": 1}}, "lab kernel", f"not built: {KERNEL}", ("uml/real", "native")),
     ({"lacks": {"linux.uml"}}, "distribution UML", "no linux.uml", ("uml/virtual", "native")),
     (
         {"lacks": {"/usr/lib/uml/modules"}},
@@ -105,6 +120,33 @@ def test_what_is_missing_is_named_with_what_it_stops(
     assert checks[name].remedy != ""
     assert "\n" not in checks[name].remedy
     assert doctor.usable_backends(doctor.checks(machine)) == usable
+
+
+def test_a_kernel_that_the_lab_would_not_take_is_missing(cache: Path) -> None:
+    facts = json.loads((cache / KEY / "kernel.json").read_text())
+    (cache / KEY / "kernel.json").write_text(json.dumps(facts | {"recipe": kernels.RECIPE - 1}))
+    check = failing(FakeMachine())["lab kernel"]
+    assert (check.found, check.needed_for) == (f"not built in {cache}", ("uml/virtual",))
+    assert check.remedy == "run scripts/setup.sh kernel (about 6 minutes on two cores)"
+
+
+def test_a_kernel_without_its_library_is_not_enough(cache: Path) -> None:
+    for library in cache.glob("shim-*.so"):
+        library.unlink()
+    checks = failing(FakeMachine())
+    assert list(checks) == ["kernel shim"]
+    assert checks["kernel shim"].found == f"not built in {cache}"
+    assert checks["kernel shim"].remedy == "run scripts/build-kernel.sh --shim"
+    assert doctor.usable_backends(doctor.checks(FakeMachine())) == ("uml/real", "native")
+    with pytest.raises(MachineError, match="run scripts/build-kernel.sh --shim$"):
+        kernels.built_kernel()
+
+
+def test_what_the_doctor_finds_is_what_the_lab_boots(cache: Path) -> None:
+    found = {check.name: check.found for check in doctor.checks(FakeMachine())}
+    kernel = kernels.built_kernel()
+    assert (found["lab kernel"], found["kernel shim"]) == (str(kernel.path.parent), str(kernel.shim))
+    assert kernel.path == cache / KEY / "linux"
 
 
 def test_room_for_the_guest_memory_is_counted_to_the_byte() -> None:
@@ -195,8 +237,9 @@ def test_the_ptrace_probe_reports_the_errno() -> None:
     assert os.strerror(1) == "Operation not permitted"
 
 
-def test_only_the_standard_library_and_the_error_tree_are_imported() -> None:
+def test_only_the_standard_library_and_the_search_for_a_kernel_are_imported() -> None:
     code = "import sys, testbed.doctor; print(sorted(m for m in sys.modules if m.split('.')[0] == 'testbed'))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=doctor.ROOT, timeout=20)
-    assert done.stdout.strip() == "['testbed', 'testbed.doctor', 'testbed.errors', 'testbed.machine']"
+    own = ["doctor", "errors", "lab", "lab.kernels", "machine"]
+    assert done.stdout.strip() == str(["testbed", *(f"testbed.{name}" for name in own)])

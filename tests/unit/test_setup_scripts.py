@@ -36,6 +36,10 @@ class Checkout:
         self.fake("id", "echo 1000")
         self.fake("apt-get", f'echo "apt-get $*" >>{self.log}')
         self.fake("apt-cache", 'echo "  Candidate: 6.12.1"')
+        self.fake("gcc", "")
+        kernel = folder / "scripts/build-kernel.sh"
+        kernel.write_text(f'#!/bin/sh\n[ "$1" = --shim ] || echo "build-kernel $*" >>{self.log}\n')
+        kernel.chmod(0o755)
         self.installed(PACKAGES)
         self.sudo(False)
 
@@ -67,7 +71,8 @@ class Checkout:
     def run(self, *parts: str, **variables: str) -> tuple[int, str]:
         # A tarball given by hand: whether this machine has a kernel source is no matter here.
         path = f"{self.bin}:/usr/bin:/bin"
-        environment = os.environ | {"PATH": path, "KV_KERNEL_SOURCE": "/given.tar"} | variables
+        inherited = {key: value for key, value in os.environ.items() if key not in ("CI", "KV_TESTS")}
+        environment = inherited | {"PATH": path, "KV_KERNEL_SOURCE": "/given.tar"} | variables
         done = subprocess.run(
             ["bash", str(self.folder / "scripts/setup.sh"), *parts],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, env=environment,
@@ -115,6 +120,58 @@ def test_a_package_that_was_removed_but_not_purged_is_missing(checkout: Checkout
         3,
         "setup: packages are missing and this user cannot become root: mininet",
     )
+
+
+@pytest.mark.parametrize("variable", ["CI", "KV_TESTS"])
+def test_the_browser_is_installed_where_tests_will_run(checkout: Checkout, variable: str) -> None:
+    status, message = checkout.run("packages", **{variable: "1"})
+    assert (status, message.splitlines()[0]) == (
+        3,
+        "setup: packages are missing and this user cannot become root: chromium",
+    )
+    checkout.installed([*PACKAGES, "chromium"])
+    assert checkout.run("packages", **{variable: "1"}) == (0, "")
+
+
+def test_make_test_asks_for_the_packages_of_tests() -> None:
+    show = 'print: ; @echo $(KV_TESTS)\n'
+    command = ["make", "-f", "Makefile", "--eval", f"test: print\n{show}", "-n", "test"]
+    assert "KV_TESTS" not in os.environ
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=20)
+    assert "echo 1" in done.stdout.splitlines()
+
+
+def test_the_library_is_built_also_when_the_kernel_is_not(checkout: Checkout) -> None:
+    kernel = checkout.folder / "scripts/build-kernel.sh"
+    kernel.write_text(f'#!/bin/sh\necho "build-kernel $*" >>{checkout.log}\n')
+    assert checkout.run("packages") == (0, "")
+    assert checkout.calls == ["build-kernel --shim"]
+    assert checkout.run("packages", "kernel") == (0, "")
+    assert checkout.calls[1:] == ["build-kernel "]
+    assert checkout.run("packages", CC="no-such-compiler") == (0, "")
+    assert checkout.calls[2:] == []
+
+
+def test_a_tarball_is_read_once(tmp_path: Path) -> None:
+    tarball, cache = tmp_path / "linux.tar", tmp_path / "cache"
+    environment = os.environ | {"KV_KERNEL_SOURCE": str(tarball), "KV_KERNEL_CACHE": str(cache)}
+
+    def folder(text: str, moment: int) -> str:
+        tarball.write_text(text)
+        os.utime(tarball, ns=(moment, moment))
+        command = ["bash", str(ROOT / "scripts/build-kernel.sh"), "--where"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=20)
+        assert (done.returncode, done.stderr) == (1, "")
+        return done.stdout
+
+    first = folder("one", 1_000_000_000)
+    # Same path, size and moment: not read again. Any of them different: read.
+    assert folder("two", 1_000_000_000) == first
+    second = folder("two", 1_000_000_001)
+    assert second != first
+    assert folder("one", 1_000_000_002) == first
+    assert folder("three", 1_000_000_002) not in (first, second)
+    assert sorted(path.name for path in cache.iterdir()) == [".tarball-digest"]
 
 
 def test_packages_and_environments_are_separate_parts(checkout: Checkout) -> None:
