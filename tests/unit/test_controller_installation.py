@@ -51,6 +51,14 @@ def test_a_switch_that_connects_again_has_to_confirm_again() -> None:
     assert s.confirmed(1, 30) is True
 
 
+def test_barriers_of_a_lost_connection_are_forgotten() -> None:
+    s = installation()
+    s.sent(0x10001, [])
+    s.sent(1, [10])
+    s.sent(1, [30])
+    assert s.confirmed(1, 30) is True
+
+
 def test_every_missing_switch_is_named() -> None:
     s = installation()
     assert s.missing() == "leaf1, spine1 did not connect"
