@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 CHUNK_BYTES = 1 << 20
@@ -31,7 +32,14 @@ WAKE_BYTES = 256 << 10
 """The receiver sleeps until so much has arrived (SO_RCVLOWAT), or all that is left."""
 
 CONNECT_LEAD_NS = 2_000_000
-"""A connection is opened so long before its transfer starts."""
+"""A connection is opened so long before its transfer starts, in undilated time."""
+
+_TCP_TX_DELAY = 37
+_TX_DELAY_US = 512
+"""What Linux lets a connection have queued in its own host is a millisecond at its rate and no less than two
+packets (`tcp_small_queue_check`), of real time whatever the dilation. A planned delay d raises that by
+d / 2**19 us at the rate, and is obeyed by `fq` only, which no host has: so much for each further unit of
+dilation makes it a millisecond of scenario time again."""
 
 _TCP_INFO_SIZE = 256
 _TCPI_OPTIONS = 5
@@ -84,9 +92,18 @@ class Flow:
 class Replay:
     """Runs flows to their end. `prepare` opens listeners and early connections, `run` does the rest."""
 
-    def __init__(self, flows: list[Flow], *, congestion_control: str, namespace: Namespace) -> None:
+    def __init__(
+        self,
+        flows: list[Flow],
+        *,
+        congestion_control: str,
+        namespace: Namespace,
+        dilation: float = 1,
+    ) -> None:
         self._flows = sorted(flows, key=lambda flow: (flow.start_ns, flow.id))
         self._congestion_control = congestion_control.encode()
+        self._connect_lead_ns = round(CONNECT_LEAD_NS * dilation)
+        self._tx_delay_us = round(_TX_DELAY_US * (dilation - 1))
         self._namespace = namespace
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
@@ -109,7 +126,7 @@ class Replay:
             listener.bind((ip, port))
             listener.listen(4096)
             self._listeners.append(listener)
-            self._register(listener.fileno(), select.EPOLLIN, lambda own=listener: self._accept(own))
+            self._register(listener.fileno(), select.EPOLLIN, partial(self._accept, listener))
         self._register(self._timer, select.EPOLLIN, self._on_timer)
 
     def run(self, epoch_ns: int, end_ns: int) -> bool:
@@ -149,6 +166,8 @@ class Replay:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion_control)
+        if self._tx_delay_us:
+            sock.setsockopt(socket.IPPROTO_TCP, _TCP_TX_DELAY, self._tx_delay_us)
         return sock
 
     def _connect(self, flow: Flow) -> None:
@@ -180,7 +199,7 @@ class Replay:
         now = time.monotonic_ns() - self._epoch
         while self._connected < len(self._flows):
             flow = self._flows[self._connected]
-            if flow.start_ns - CONNECT_LEAD_NS > now:
+            if flow.start_ns - self._connect_lead_ns > now:
                 break
             self._connected += 1
             self._connect(flow)
@@ -195,7 +214,7 @@ class Replay:
     def _set_timer(self) -> None:
         moments = []
         if self._connected < len(self._flows):
-            moments.append(self._flows[self._connected].start_ns - CONNECT_LEAD_NS)
+            moments.append(self._flows[self._connected].start_ns - self._connect_lead_ns)
         if self._started < self._connected:
             moments.append(self._flows[self._started].start_ns)
         if not moments:
@@ -212,19 +231,22 @@ class Replay:
             self._register(flow.sender.fileno(), select.EPOLLOUT, lambda: self._send(flow))
 
     def _send(self, flow: Flow) -> None:
+        """Hand the kernel what it takes at once, but do not ask again until it refuses.
+
+        In virtual time a system call that fails (EAGAIN) moves the clock.
+        """
         assert flow.sender is not None
-        target = flow.sender.fileno()
+        offset = flow.sent % CHUNK_BYTES
+        count = min(CHUNK_BYTES - offset, flow.bytes - flow.sent)
         try:
-            while flow.sent < flow.bytes:
-                offset = flow.sent % CHUNK_BYTES
-                count = min(CHUNK_BYTES - offset, flow.bytes - flow.sent)
-                flow.sent += os.sendfile(target, self._zeros, offset, count)
+            flow.sent += os.sendfile(flow.sender.fileno(), self._zeros, offset, count)
         except BlockingIOError:
             return
         except OSError as error:
             self._fail(flow, f"send: {error.strerror}")
             return
-        self._forget(target)
+        if flow.sent == flow.bytes:
+            self._forget(flow.sender.fileno())
 
     def _receive(self, flow: Flow) -> None:
         assert flow.receiver is not None

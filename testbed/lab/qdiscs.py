@@ -23,26 +23,31 @@ NEAR = "delay-near"
 FAR = "delay-far"
 """Interface whose netem delays packets that cross a spine."""
 
+REAL_LATENESS_NS = 50_000
+"""How late a timer of a real clock may come."""
+
 NETEM_LIMIT = 10_000_000
 """Packets in flight before the delay stage would drop; far beyond any bandwidth-delay product here."""
 
 
-def burst_bytes(rate_bps: int, mtu: int, clock: str) -> int:
-    """Return the token bucket's depth: two frames, or what the clock's step lets pass.
+def burst_ns(frame_ns: int, clock: str) -> int:
+    """Return the token bucket's depth in nanoseconds of the link's rate, a multiple of TICK_NS.
 
-    The virtual clock moves in 8 ns and the bucket's own unit is 64 ns. On a real clock timers come
-    some tens of microseconds late, and a bucket that cannot save that long loses rate.
+    What the bucket holds leaves faster than the rate after every idle moment, so it should hold
+    nothing; but what a late timer misses and the bucket cannot save is lost rate. The virtual clock
+    is late by 16 ns at most. On a real clock timers come some tens of microseconds late, and two
+    frames of `frame_ns` each are the least that works.
     """
-    step_ns = 64 if clock == "virtual" else 50_000
-    return max(1, rate_bps * step_ns // 8_000_000_000)
+    depth = TICK_NS if clock == "virtual" else max(2 * frame_ns, REAL_LATENESS_NS)
+    return -(-depth // TICK_NS) * TICK_NS
 
 
 def rate_class(link: Link, plan: Plan) -> HtbClass:
-    """Return the rate class of a link; its bucket is rounded up to the kernel's unit of time."""
+    """Return the rate class of a link: rate, ceiling, and the same depth for both buckets."""
+    frame_bytes = plan.mtu + ETHERNET_HEADER
     bytes_per_s = link.rate_bps // 8
-    burst_ns = burst_bytes(link.rate_bps, plan.mtu, plan.clock) * 1_000_000_000 // bytes_per_s
-    ticks = -(-burst_ns // TICK_NS)
-    return HtbClass(bytes_per_s, bytes_per_s, ticks * TICK_NS, ticks * TICK_NS, plan.mtu + ETHERNET_HEADER)
+    depth = burst_ns(frame_bytes * 1_000_000_000 // bytes_per_s, plan.clock)
+    return HtbClass(bytes_per_s, bytes_per_s, depth, depth, frame_bytes)
 
 
 def ramp_probability(pmax: float) -> float:

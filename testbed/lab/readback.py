@@ -182,7 +182,13 @@ def host_items(host: Host, plan: Plan) -> list[Item]:
             with open(f"/proc/sys/net/{key}") as file:
                 items.append(equal(host.name, key, wanted.split(), file.read().split()))
         items += offload_items(device)
+        items.append(segment_item(device, json.loads(run(["ip", "-j", "-d", "link", "show", "dev", device]))))
     return items
+
+
+def segment_item(device: str, shown: list[dict[str, Any]]) -> Item:
+    """Compare how many segments TCP may put into one packet of a host's queue; `shown` is `ip -j -d link`."""
+    return equal(device, "gso_max_segs", 1, shown[0].get("gso_max_segs"))
 
 
 def offload_items(device: str) -> list[Item]:

@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,15 @@ from testbed.run.probe import probe_main
 from traffic.tcp_replay import Endpoint, Flow, Replay
 
 HEAD_START_NS = 5_000_000
-"""From the moment everybody is ready to the workload's epoch."""
+"""From the moment everybody is ready to the workload's epoch, in scenario time."""
 
 DRAIN_NS = 1_000_000
-"""How long queues are still sampled after the last transfer."""
+"""How long queues are still sampled after the last transfer, in scenario time, or two intervals."""
+
+POLL_S = 0.001
+POLL_MAX_S = 0.05
+"""How often the traffic programs are asked whether they have ended: a millisecond of scenario time, but
+no less often than this. On a real clock each look takes time from the lab."""
 
 READY_TIMEOUT_S = 120
 
@@ -97,15 +103,19 @@ def spawn(name: str, program: Program, log_dir: Path) -> Child:
         os.dup2(log, 1)
         os.dup2(log, 2)
         program(
-            lambda: os.write(answer_write, b"r") and None,
+            partial(_say_ready, answer_write),
             lambda: int.from_bytes(os.read(start_read, 8), "little"),
         )
         status = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - whatever ends a child is written to its log
         traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def _say_ready(answer: int) -> None:
+    os.write(answer, b"r")
 
 
 def replay_program(plan: Plan, record: Path) -> Program:
@@ -116,6 +126,7 @@ def replay_program(plan: Plan, record: Path) -> Program:
             [_flow(plan, transfer.id) for transfer in plan.transfers],
             congestion_control=plan.transport.congestion_control,
             namespace=lambda host: network_namespace(namespace(host)),
+            dilation=plan.dilation,
         )
         replay.prepare()
         ready()
@@ -174,12 +185,12 @@ def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Pr
         workers.append(spawn("background", background_program(plan, record, work_dir), logs))
     for child in (probe, *workers):
         child.wait_ready()
-    epoch_ns = time.monotonic_ns() + HEAD_START_NS
+    epoch_ns = time.monotonic_ns() + round(HEAD_START_NS * plan.dilation)
     progress("traffic")
     for child in (probe, *workers):
         child.go(epoch_ns)
     _await_workers(workers, lab, plan)
-    time.sleep(DRAIN_NS / 1e9)
+    time.sleep(max(DRAIN_NS * plan.dilation, 2 * plan.measure.interval_ns) / 1e9)
     probe.stop()
     (record / layout.DATAPATH_FLOWS).write_text(datapath_flows())
 
@@ -194,7 +205,8 @@ def _await_workers(workers: list[Child], lab: Lab, plan: Plan) -> None:
         return not left
 
     deadline_s = plan.deadline.scenario_ns / 1e9
-    wait_until(all_ended, deadline_s + 5, "the traffic programs to end", step_s=min(0.001, deadline_s))
+    step_s = min(POLL_S * plan.dilation, POLL_MAX_S, deadline_s)
+    wait_until(all_ended, deadline_s + 5, "the traffic programs to end", step_s=step_s)
 
 
 def run_job(job_dir: Path, job: dict[str, Any]) -> dict[str, Any]:
@@ -219,7 +231,7 @@ def run_job(job_dir: Path, job: dict[str, Any]) -> dict[str, Any]:
         return {"status": layout.FAILED, "error": "DeadlineError", "reason": str(error)}
     except TestbedError as error:
         return {"status": layout.FAILED, "error": type(error).__name__, "reason": str(error)}
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a defect must reach the person outside
         traceback.print_exc()
         return {"status": layout.FAILED, "error": "defect", "reason": f"{type(error).__name__}: {error}"}
     progress("done")
