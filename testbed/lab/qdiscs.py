@@ -83,11 +83,16 @@ def delay_lines(plan: Plan) -> list[str]:
 
 
 def _redirect_lines(host: Host) -> list[str]:
+    """Return the lines for the leaf's port towards `host`.
+
+    Open vSwitch deletes an `ingress` qdisc from its ports when it looks at them again, at any change of
+    a link. `clsact` does the same work and is left alone, because it has another name.
+    """
     port = f"{host.leaf}-{host.name}"
     subnet = host.ip.rsplit(".", 1)[0] + ".0/24"
     redirect = "action mirred egress redirect dev"
     return [
-        f"qdisc add dev {port} ingress",
-        f"filter add dev {port} parent ffff: protocol ip prio 1 u32 match ip dst {subnet} {redirect} {NEAR}",
-        f"filter add dev {port} parent ffff: protocol all prio 2 matchall {redirect} {FAR}",
+        f"qdisc add dev {port} clsact",
+        f"filter add dev {port} ingress protocol ip prio 1 u32 match ip dst {subnet} {redirect} {NEAR}",
+        f"filter add dev {port} ingress protocol all prio 2 matchall {redirect} {FAR}",
     ]

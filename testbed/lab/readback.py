@@ -156,18 +156,48 @@ def class_texts(devices: list[str]) -> dict[str, str]:
     return dict(zip(devices, lines, strict=True))
 
 
+_REDIRECTS = re.compile(r"match (\S+) at 16$|Redirect to device (\S+)\)", re.MULTILINE)
+_FIRST_FILTER = re.compile(r"^(?=filter protocol ip pref 1 u32 chain 0 *$)", re.MULTILINE)
+
+
+def redirect_item(host: Host, text: str) -> Item:
+    """Compare `tc filter show` of the leaf's port towards a host with the plan.
+
+    The leaf's own addresses go to the near stage, all others to the far one.
+    """
+    subnet = socket.inet_aton(host.ip)[:3].hex() + "00/ffffff00"
+    found = [match[1] or match[2] for match in _REDIRECTS.finditer(text)]
+    planned = " ".join([subnet, NEAR, FAR])
+    return equal(f"{host.leaf}-{host.name}", "way to delay", planned, " ".join(found) or "nothing")
+
+
+def filter_texts(devices: list[str]) -> dict[str, str]:
+    """Return `tc filter show` of each device's ingress, with one program start where all have filters."""
+    batch = "".join(f"filter show dev {device} ingress\n" for device in devices)
+    texts = _FIRST_FILTER.split(run(["tc", "-batch", "-"], stdin=batch))[1:]
+    if len(texts) != len(devices):
+        return {device: run(["tc", "filter", "show", "dev", device, "ingress"]) for device in devices}
+    return dict(zip(devices, texts, strict=True))
+
+
 def delay_items(plan: Plan) -> list[Item]:
-    """Read back the two delay stages. `tc` prints microseconds, so the kernel's own answer is used."""
+    """Read back the two delay stages and that packets are led there.
+
+    `tc` prints microseconds, so the delay is taken from the kernel's own answer.
+    """
     delays = path_delays_ns(plan)
     if not any(delays):
         return []
     netlink = Netlink(NETLINK_ROUTE)
     found = netlink.netem_delays_ns()
     netlink.close()
-    return [
+    items = [
         equal(name, "delay in ns", wanted, found.get(socket.if_nametoindex(name)))
         for name, wanted in zip((NEAR, FAR), delays, strict=True)
     ]
+    ports = {f"{host.leaf}-{host.name}": host for host in plan.topology.hosts}
+    texts = filter_texts(list(ports))
+    return items + [redirect_item(host, texts[port]) for port, host in ports.items()]
 
 
 # ---- hosts and switches --------------------------------------------------------------
