@@ -26,7 +26,7 @@ from testbed.lab.netlink import (
     netem_options,
     red_options,
 )
-from testbed.lab.ovs import Daemons, start_daemons, version
+from testbed.lab.ovs import Daemons, start_daemons, stop_inactivity_probes, version
 from testbed.lab.qdiscs import (
     CLASS_ID,
     FAR,
@@ -86,6 +86,7 @@ def bring_up(
         configure_host(host, plan)
     progress("forwarding rules")
     report = controller.wait_ready()
+    stop_inactivity_probes([switch.name for switch in plan.topology.switches])
     progress("reading back")
     facts = {
         "readback": _read_back(plan, report),

@@ -58,12 +58,19 @@ def _missing_modules() -> list[tuple[str, str]]:
     wanted = []
     for name in MODULES:
         done = subprocess.run(["modprobe", "-n", "-q", name], capture_output=True, check=False)
-        if done.returncode and not Path("/sys/module", name).exists():
+        if done.returncode and not _present(name):
             wanted.append((name, "boot a kernel with this module, or use --backend uml"))
     return wanted
 
 
+def _present(module: str) -> bool:
+    return Path("/sys/module", module).exists()
+
+
 def _load_modules() -> None:
-    done = subprocess.run(["modprobe", "-a", *MODULES], capture_output=True, text=True, check=False)
+    absent = [name for name in MODULES if not _present(name)]
+    if not absent:
+        return
+    done = subprocess.run(["modprobe", "-a", *absent], capture_output=True, text=True, check=False)
     if done.returncode:
         raise MachineError(f"modprobe: {done.stderr.strip().splitlines()[0]}")

@@ -45,7 +45,8 @@ POLL_MAX_S = 0.05
 """How often the traffic programs are asked whether they have ended: a millisecond of scenario time, but
 no less often than this. On a real clock each look takes time from the lab."""
 
-READY_TIMEOUT_S = 120
+GIVEN_UP = "not finished at the deadline"
+"""The error of a transfer that the deadline ended."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def replay_program(plan: Plan, record: Path) -> Program:
         ready()
         epoch_ns = epoch()
         if not replay.run(epoch_ns, epoch_ns + plan.deadline.scenario_ns):
-            replay.close_open("not finished at the deadline")
+            replay.close_open(GIVEN_UP)
         (record / layout.OUTCOMES).write_text(json.dumps(replay.outcomes(), indent=1) + "\n")
 
     return program
@@ -193,6 +194,19 @@ def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Pr
     time.sleep(max(DRAIN_NS * plan.dilation, 2 * plan.measure.interval_ns) / 1e9)
     probe.stop()
     (record / layout.DATAPATH_FLOWS).write_text(datapath_flows())
+    _require_finished(plan, record)
+
+
+def _require_finished(plan: Plan, record: Path) -> None:
+    """Raise DeadlineError when transfers were given up; what was measured of them stays."""
+    outcomes = json.loads((record / layout.OUTCOMES).read_text())
+    given_up = sum(outcome["error"] == GIVEN_UP for outcome in outcomes)
+    if given_up:
+        deadline_ms = plan.deadline.scenario_ns / plan.dilation / 1e6
+        raise DeadlineError(
+            f"{given_up} of {len(outcomes)} transfers had not ended after {deadline_ms:g} ms "
+            "of scenario time (deadline.scenario)"
+        )
 
 
 def _await_workers(workers: list[Child], lab: Lab, plan: Plan) -> None:
