@@ -36,6 +36,8 @@ from testbed.lab.system import exact_timers, network_namespace, sleep_until_ns
 from testbed.plan.model import Plan
 from testbed.record import layout
 
+CHANGED = "the queues of the lab changed during the run"
+
 _FLUSH_VALUES = 1 << 16
 _FORMATS = {"backlog_bytes": "I", "bytes": "Q", "packets": "I", "drops": "I", "ce_marks": "I"}
 _ATTRIBUTES = dict(zip(layout.SAMPLE_FIELDS, ("backlog", "bytes", "packets", "drops", "marked"), strict=True))
@@ -64,10 +66,14 @@ class QueueReader:
     def read(self) -> tuple[int, ...]:
         """Return, for each link in the order of `names`, its values in the order of SAMPLE_FIELDS."""
         values: tuple[int, ...] = ()
-        for number, (view, length) in enumerate(self._netlink.request(self._request)):
-            if number >= len(self._lengths) or length != self._lengths[number]:
-                raise LabError("the queues of the lab changed during the run")
+        number = 0
+        for view, length in self._netlink.request(self._request):
+            if self._lengths[number : number + 1] != [length]:
+                raise LabError(CHANGED)
             values += self._structs[number].unpack_from(view)
+            number += 1
+        if number != len(self._lengths):
+            raise LabError(CHANGED)
         return self._reorder((*values, 0))
 
     def _locate(self) -> None:

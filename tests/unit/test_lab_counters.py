@@ -1,0 +1,74 @@
+"""Counters found in captured dumps, against what `tc` printed of the same queues."""
+
+from __future__ import annotations
+
+import struct
+
+from testbed.lab.counters import locate_qdiscs, received_bytes, tcp_dump_request
+from tests.support.lab import DATA, captured, datagrams
+
+WIDTHS = {"backlog": "=I", "bytes": "=Q", "packets": "=I", "drops": "=I", "marked": "=I"}
+
+
+def counters(datagram: bytes, kind: str) -> dict[int, dict[str, int]]:
+    """Every counter of each qdisc of `kind`, by interface index."""
+    places = [place for place in locate_qdiscs(memoryview(datagram), len(datagram)) if place.kind == kind]
+    return {
+        place.ifindex: {
+            name: struct.unpack_from(width, datagram, getattr(place, name))[0]
+            for name, width in WIDTHS.items()
+        }
+        for place in places
+    }
+
+
+def test_counters_of_marking_queues_are_those_of_tc() -> None:
+    index = captured("interfaces.json")
+    shown = {
+        index[queue["dev"]]: {name: queue[name] for name in WIDTHS}
+        for queue in captured("tc-qdisc-later.json")
+        if queue["kind"] == "red"
+    }
+    assert counters(datagrams("later-dump")[0], "red") == shown
+    assert shown[index["leaf1-spine2"]]["marked"] > 0
+    assert shown[index["leaf2-d1"]]["bytes"] > 8 << 20
+
+
+def test_where_a_qdisc_stands_is_told_by_interface_handle_and_parent() -> None:
+    index = captured("interfaces.json")["leaf2-d1"]
+    datagram = datagrams("later-dump")[0]
+    own = [place for place in locate_qdiscs(memoryview(datagram), len(datagram)) if place.ifindex == index]
+    assert [(place.kind, place.handle, place.parent) for place in own] == [
+        ("htb", 0x00010000, 0xFFFFFFFF),
+        ("red", 0x00100000, 0x00010001),
+    ]
+
+
+def test_a_qdisc_that_cannot_mark_has_no_place_for_marks() -> None:
+    datagram = datagrams("first-dump")[0]
+    kinds = {place.kind: place.marked for place in locate_qdiscs(memoryview(datagram), len(datagram))}
+    assert kinds["noqueue"] == kinds["netem"] == kinds["htb"] == -1
+    assert kinds["red"] > 0
+
+
+def test_the_end_of_a_dump_has_no_qdisc() -> None:
+    assert locate_qdiscs(memoryview(datagrams("first-dump")[-1]), 20) == []
+
+
+def test_the_request_for_tcp_sockets() -> None:
+    # SOCK_DIAG_BY_FAMILY, REQUEST | DUMP; family, protocol, INET_DIAG_INFO, ESTABLISHED and CLOSE_WAIT.
+    header = "48000000140001030100000000000000"
+    assert tcp_dump_request().hex() == header + "0206020002010000" + "00" * 48
+
+
+def test_bytes_received_by_each_socket() -> None:
+    dump = (DATA / "tcp-dump.bin").read_bytes()
+    assert sorted(received_bytes(memoryview(dump), len(dump))) == [
+        (5000, bytes([10, 0, 1, 1]), 20_000, 3_227_144),
+        (5000, bytes([10, 0, 1, 2]), 20_000, 3_845_196),
+    ]
+
+
+def test_other_messages_among_the_sockets_are_left_out() -> None:
+    done = struct.pack("=IHHIIi", 20, 3, 2, 1, 0, 0)
+    assert list(received_bytes(memoryview(done), len(done))) == []

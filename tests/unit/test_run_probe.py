@@ -1,0 +1,143 @@
+"""Reading queues out of captured dumps, row files, and the moments of sampling."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.errors import LabError
+from testbed.record import layout
+from testbed.run.probe import Probe, QueueReader, RowFile, _after
+from tests.support.lab import FakeNetlink, captured, datagrams
+
+DONE = struct.pack("=IHHIIi", 20, 3, 2, 1, 0, 0)
+LATER = datagrams("later-dump")
+PORTS = captured("tc-class-devices.json")
+
+
+def links(*names: str) -> dict[int, str]:
+    index = captured("interfaces.json")
+    return {index[name]: name for name in names}
+
+
+def shown(name: str, kind: str = "red") -> tuple[int, ...]:
+    """The values of a queue in `tc`'s words, in the order of SAMPLE_FIELDS."""
+    queue = next(
+        item for item in captured("tc-qdisc-later.json") if (item["dev"], item["kind"]) == (name, kind)
+    )
+    keys = ("backlog", "bytes", "packets", "drops", "marked")
+    return tuple(queue.get(key, 0) for key in keys)
+
+
+def test_every_queue_is_read_with_its_own_values() -> None:
+    reader = QueueReader(FakeNetlink(LATER), "red", links(*PORTS))
+    values = reader.read()
+    assert sorted(reader.names) == sorted(PORTS)
+    width = len(layout.SAMPLE_FIELDS)
+    for number, name in enumerate(reader.names):
+        assert values[number * width : (number + 1) * width] == shown(name)
+    assert len(values) == width * len(PORTS)
+
+
+def test_the_first_dump_of_a_socket_is_not_the_pattern_for_later_ones() -> None:
+    reader = QueueReader(FakeNetlink(datagrams("first-dump"), LATER), "red", links("leaf2-d1"))
+    assert reader.read() == shown("leaf2-d1")
+
+
+def test_a_queue_that_does_not_mark_reads_zero_marks() -> None:
+    reader = QueueReader(FakeNetlink(LATER), "htb", links("leaf2-d1", "leaf1-spine2"))
+    assert reader.names == ["leaf2-d1", "leaf1-spine2"]
+    assert reader.read() == (*shown("leaf2-d1", "htb"), *shown("leaf1-spine2", "htb"))
+    assert reader.read()[4::5] == (0, 0)
+
+
+def test_a_dump_in_several_datagrams() -> None:
+    pieces = datagrams("first-dump")
+    names = ["leaf1-p1", "spine2-leaf2"]
+    reader = QueueReader(FakeNetlink(pieces), "red", links(*names))
+    assert reader.names == names
+    assert reader.read() == (0,) * 10
+
+
+def test_an_interface_without_the_queue_is_named() -> None:
+    with pytest.raises(LabError) as caught:
+        QueueReader(FakeNetlink(LATER), "bfifo", links("leaf2-d1", "leaf1-p1"))
+    assert str(caught.value) == "no bfifo queue on leaf1-p1, leaf2-d1"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [[LATER[0][:-4], LATER[1]], [LATER[0], LATER[1], LATER[1]]],
+    ids=["another length", "another datagram"],
+)
+def test_queues_that_change_during_a_run_end_it(changed: list[bytes]) -> None:
+    netlink = FakeNetlink(LATER)
+    reader = QueueReader(netlink, "red", links("leaf2-d1"))
+    netlink.dumps = [changed]
+    with pytest.raises(LabError, match=r"^the queues of the lab changed during the run$"):
+        reader.read()
+
+
+def test_a_dump_that_ends_early_ends_the_run() -> None:
+    netlink = FakeNetlink(datagrams("first-dump"))
+    reader = QueueReader(netlink, "red", links(*PORTS))
+    netlink.dumps = [datagrams("first-dump")[:1]]
+    with pytest.raises(LabError, match=r"^the queues of the lab changed during the run$"):
+        reader.read()
+
+
+def test_rows_are_little_endian_int64(tmp_path: Path) -> None:
+    rows = RowFile(tmp_path / "rows")
+    rows.add((-20_000, 1, 2))
+    rows.add((0, 2**62, 3))
+    rows.close()
+    assert rows.rows == 2
+    assert (tmp_path / "rows").read_bytes() == struct.pack("<6q", -20_000, 1, 2, 0, 2**62, 3)
+
+
+def test_rows_are_written_in_large_pieces(tmp_path: Path) -> None:
+    rows = RowFile(tmp_path / "rows")
+    for _ in range(65_535):
+        rows.add((1,))
+    assert (tmp_path / "rows").stat().st_size == 0
+    rows.add((1,))
+    assert (tmp_path / "rows").stat().st_size == 8 * 65_536
+    rows.add((1,))
+    rows.close()
+    assert (tmp_path / "rows").stat().st_size == 8 * 65_537
+
+
+@pytest.mark.parametrize(
+    ("now", "following"), [(100, 120), (101, 120), (119, 120), (120, 140), (1000, 1020), (1001, 1020)]
+)
+def test_the_next_moment_of_a_series(now: int, following: int) -> None:
+    assert _after(100, 20, now) == following
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(1, 10**9), st.integers(0, 10**12))
+def test_the_next_moment_is_the_first_later_one_on_the_grid(moment: int, step: int, late: int) -> None:
+    now = moment + late
+    following = _after(moment, step, now)
+    assert (following - moment) % step == 0
+    assert now < following <= now + step
+
+
+def test_progress_is_noted_once_for_each_number_of_bytes(tmp_path: Path) -> None:
+    probe = object.__new__(Probe)
+    probe._seen = {}
+    probe._progress_file = RowFile(tmp_path / "progress")
+    for moment, transfer, received in [
+        (10, 0, 0),  # connected, nothing has arrived
+        (20, 0, 5),
+        (20, None, 9),  # a socket that is no transfer's
+        (30, 0, 5),
+        (30, 1, 5),
+        (40, 0, 7),
+    ]:
+        probe._note_progress(moment, transfer, received)
+    probe._progress_file.close()
+    assert (tmp_path / "progress").read_bytes() == struct.pack("<9q", 20, 0, 5, 30, 1, 5, 40, 0, 7)
