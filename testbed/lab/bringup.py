@@ -77,7 +77,8 @@ def bring_up(
     progress("controller")
     controller = start_controller(plan, controller_python, work_dir, log_dir)
     progress(f"{len(plan.topology.hosts)} hosts, {len(plan.topology.switches)} switches")
-    allow_congestion_control(plan.transport.congestion_control)
+    if plan.backend != "native":
+        allow_congestion_control(plan.transport.congestion_control)
     net = build_network(plan)
     net.start()
     progress("addresses and queues")

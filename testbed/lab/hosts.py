@@ -60,9 +60,15 @@ def _make_namespace(path: Path) -> None:
 
 
 def sysctls(plan: Plan) -> dict[str, str]:
-    """Return the TCP settings of every host, by path below /proc/sys/net."""
-    return {
-        "ipv4/tcp_congestion_control": plan.transport.congestion_control,
+    """Return the TCP settings of every host, by path below /proc/sys/net.
+
+    On a kernel of its own a lab makes the plan's congestion control the hosts' default. On the
+    machine's kernel only the initial namespace may permit that, and the machine's settings are left
+    alone: there, the programs choose for each connection, which root may, and report what it got.
+    """
+    own_kernel = plan.backend != "native"
+    default = {"ipv4/tcp_congestion_control": plan.transport.congestion_control} if own_kernel else {}
+    return default | {
         "ipv4/tcp_ecn": "1" if plan.transport.ecn else "0",
         "ipv4/tcp_ecn_fallback": "0",
         "ipv4/tcp_rmem": f"4096 {TCP_START_BUFFER_BYTES} {TCP_BUFFER_BYTES}",
@@ -97,11 +103,7 @@ def configure_host(host: Host, plan: Plan) -> None:
 
 
 def allow_congestion_control(name: str) -> None:
-    """Let namespaces choose `name`: only the initial namespace may list it as allowed.
-
-    Where the file cannot be written (the lab is not in the initial namespace), the hosts' own
-    setting fails visibly instead.
-    """
+    """Let namespaces choose `name`, in a kernel of the lab's own: only the initial namespace may list it."""
     path = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
     if path.exists():
         allowed = path.read_text().split()
