@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from testbed.analysis.held_rates import held_rates
 from testbed.analysis.losses import path_is_known
 from testbed.analysis.stats import NS_PER_MS, Floats
 from testbed.analysis.transfers import Completion, busy_window, completions
@@ -40,6 +41,10 @@ START_FLOOR_NS = 50_000
 START_SHARE = 0.05
 """A transfer may begin so much off its planned time: the timer slack of a sleeping process (50 us by Linux's
 default) plus a part of its ideal time, below which the overlap of transfers hardly changes."""
+
+HELD_SHARE = 0.98
+"""A link must have sent at this share of its rate while packets waited. A completion time is wrong by as much
+as the rate is, and twice the one per cent at which completions are compared is no longer the same network."""
 
 COUNTED_SHARE = 0.99
 """A link must have counted at least this share of the payload that arrived over it. Headers come on top, so
@@ -231,6 +236,15 @@ def check_not_too_fast(record: Record) -> Check:
     return Check("not_too_fast", False, f"faster than the links allow, so a rate is not held: {_some(early)}")
 
 
+def check_rates(record: Record) -> Check:
+    """Links that had packets waiting sent them at their rate."""
+    held = held_rates(record)
+    slow = [f"{name} ({100 * share:.3g} %)" for name, share in held.items() if share < HELD_SHARE]
+    if not slow:
+        return Check("rates", True, f"{len(held)} links had packets waiting and sent at their rate")
+    return Check("rates", False, f"links sent below their rate while packets waited: {_some(slow)}")
+
+
 CHECKS: tuple[Callable[[Record], Check], ...] = (
     check_status,
     check_intact,
@@ -245,6 +259,7 @@ CHECKS: tuple[Callable[[Record], Check], ...] = (
     check_paths,
     check_counted,
     check_not_too_fast,
+    check_rates,
 )
 
 

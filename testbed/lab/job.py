@@ -24,6 +24,8 @@ JOB_DIR = ".lab"
 """Folder inside the record for what only the running lab needs."""
 
 POLL_S = 0.02
+"""How often a running lab is looked at from outside; less often when it shares the processors (native)."""
+
 PACKAGES = ("testbed", "topologies", "traffic", "controller")
 
 _ERRORS = {error.__name__: error for error in (LabError, ReadbackError, DeadlineError, MachineError)}
@@ -101,7 +103,7 @@ def prepare(job: Job, *, record_inside: str, mounts: str, own_kernel: bool) -> N
     )
 
 
-def watch(job: Job, process: subprocess.Popen[bytes]) -> None:
+def watch(job: Job, process: subprocess.Popen[bytes], *, poll_s: float = POLL_S) -> None:
     """Wait for the lab's process, passing progress on; end it at the real-time deadline.
 
     Raises DeadlineError then. Whatever happens, nothing of the process is left afterwards.
@@ -115,7 +117,7 @@ def watch(job: Job, process: subprocess.Popen[bytes]) -> None:
                 raise DeadlineError(
                     f"the run was ended after {job.real_deadline_s:g} s of real time (deadline.real)"
                 )
-            time.sleep(POLL_S)
+            time.sleep(poll_s)
         _tell(job, told, time.monotonic() - started)
     finally:
         end_group(process)

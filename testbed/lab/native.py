@@ -22,6 +22,9 @@ mount -t tmpfs tmpfs /run"""
 TOOLS = ("unshare", "modprobe", "ovs-vswitchd", "tc", "ip")
 """Programs that the backend cannot do without."""
 
+POLL_S = 0.2
+"""How often the running lab is looked at: rarely, for it is measured on the same processors."""
+
 
 def run_native(job: Job) -> None:
     """Run the job on this kernel and wait for it. Raises as `uml.run_uml` does."""
@@ -40,7 +43,7 @@ def run_native(job: Job) -> None:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
-        watch(job, process)
+        watch(job, process, poll_s=POLL_S)
     result(job, f"its first process ended with status {process.returncode}; see logs/native.log")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from testbed.analysis.fidelity import CHECKS, fidelity, marking_probability
+from testbed.analysis.held_rates import held_rates
 from testbed.record import layout
 from testbed.record.reader import LinkSeries, Record, SampleGroup
 from tests.support.synthetic import edit_json, incast, reseal, write_record
@@ -59,6 +60,19 @@ def test_a_good_record_passes_every_check(folder: Path) -> None:
     assert [check["name"] for check in found["checks"]] == [
         check.__name__.removeprefix("check_") for check in CHECKS
     ]
+
+
+def test_rates(tmp_path: Path) -> None:
+    # A little less than the tolerance, so that the counters still hold all payload.
+    record = Record.open(write_record(tmp_path, incast(senders=2)))
+    slow = _edited(record, "leaf3-d1", "bytes", lambda values: values * 0.979)
+    assert _failed(slow) == {"rates": "links sent below their rate while packets waited: leaf3-d1 (97.9 %)"}
+
+
+def test_a_link_without_a_backlog_need_not_send(tmp_path: Path) -> None:
+    record = Record.open(write_record(tmp_path, incast(senders=2)))
+    assert held_rates(record) == {"leaf3-d1": pytest.approx(1.0, abs=1e-3)}
+    assert held_rates(_edited(record, "leaf3-d1", "backlog_bytes", lambda values: values // 10)) == {}
 
 
 def test_status(tmp_path: Path) -> None:

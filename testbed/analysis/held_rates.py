@@ -1,0 +1,40 @@
+"""Whether links that had packets waiting sent them at their rate. Pure functions of the record.
+
+A link with a backlog has no reason to send less than its rate. In virtual time it never does; on a real
+clock it does when the machine is too slow, and then every queue and completion time is wrong. Called by
+`fidelity`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from testbed.record.reader import Record
+from topologies.model import Link
+
+LEAST_NS = 1_000_000
+"""A link is judged by its backlogged intervals when they add up to so much scenario time: below, the packet
+that is under way at either end counts for too much."""
+
+
+def held_rates(record: Record) -> dict[str, float]:
+    """Return, for each link that was backlogged for long enough, the share of its rate it sent meanwhile.
+
+    Judged are the intervals at both ends of which a marking queue stood at K_min, or any queue held what the
+    link sends from one planned sample to the next: the link did not run empty between.
+    """
+    kmin = {queue.link: queue.kmin_bytes for queue in record.plan.queues if queue.marking}
+    rated = [link for link in record.plan.topology.links if link.rate_bps]
+    shares = {link.name: _held(record, link, kmin.get(link.name)) for link in rated}
+    return {name: share for name, share in shares.items() if share is not None}
+
+
+def _held(record: Record, link: Link, kmin_bytes: int | None) -> float | None:
+    series = record.series(link.name)
+    sent_bytes = link.rate_bps * record.plan.measure.interval_ns / 8e9
+    standing = series.backlog_bytes >= (sent_bytes if kmin_bytes is None else min(sent_bytes, kmin_bytes))
+    busy = standing[:-1] & standing[1:]
+    busy_ns = int(np.diff(series.time_ns)[busy].sum())
+    if busy_ns < LEAST_NS:
+        return None
+    return float(np.diff(series.bytes)[busy].sum() * 8e9 / (link.rate_bps * busy_ns))
