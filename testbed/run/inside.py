@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import signal
 import sys
 import time
@@ -23,7 +24,7 @@ from typing import Any
 
 from testbed.errors import DeadlineError, LabError, TestbedError
 from testbed.lab.bringup import Lab, bring_up
-from testbed.lab.hosts import namespace
+from testbed.lab.hosts import namespace, tcp_counters
 from testbed.lab.ovs import datapath_flows
 from testbed.lab.system import network_namespace, power_off, wait_until
 from testbed.plan.codec import from_json
@@ -47,6 +48,9 @@ no less often than this. On a real clock each look takes time from the lab."""
 
 GIVEN_UP = "not finished at the deadline"
 """The error of a transfer that the deadline ended."""
+
+OTHER_FILES = 256
+"""Descriptors the traffic program needs beside the two of each transfer's connection."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,9 @@ def replay_program(plan: Plan, record: Path) -> Program:
     """Return the program that replays the plan's transfers and writes their outcomes."""
 
     def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
+        # Mininet's start has lowered the limit for everybody (`mininet_net.OPEN_FILES`).
+        files = OTHER_FILES + 2 * len(plan.transfers) + len(plan.topology.hosts)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
         replay = Replay(
             [_flow(plan, transfer.id) for transfer in plan.transfers],
             congestion_control=plan.transport.congestion_control,
@@ -194,6 +201,8 @@ def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Pr
     time.sleep(max(DRAIN_NS * plan.dilation, 2 * plan.measure.interval_ns) / 1e9)
     probe.stop()
     (record / layout.DATAPATH_FLOWS).write_text(datapath_flows())
+    counters = {host.name: tcp_counters(host.name) for host in plan.topology.hosts}
+    (record / layout.TCP_COUNTERS).write_text(json.dumps(counters, indent=1) + "\n")
     _require_finished(plan, record)
 
 
