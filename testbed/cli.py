@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -87,9 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"testbed: {error}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("testbed: interrupted; the record says `aborted`", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        number = signal.Signals(getattr(error, "number", signal.SIGINT))  # `run.launch.Aborted` has one
+        print(f"testbed: ended by {number.name}", file=sys.stderr)
+        return 128 + number
     except BrokenPipeError:
         sys.stderr.close()
         return 141

@@ -188,6 +188,15 @@ def check_host_drops(record: Record) -> Check:
     return Check("host_drops", False, f"hosts dropped packets at their own egress: {_some(dropping)}")
 
 
+def check_tcp_memory(record: Record) -> Check:
+    """No host's TCP ran short of memory: it would have cut its buffers and sent below its window, which is
+    the lab's fault and looks like a slow sender."""
+    short = [host for host, counters in record.tcp_counters.items() if counters.get("TCPMemoryPressures")]
+    if not short:
+        return Check("tcp_memory", True, "no host's TCP ran short of memory")
+    return Check("tcp_memory", False, f"TCP ran short of memory in {_some(short)}: give the lab more")
+
+
 def check_readback(record: Record) -> Check:
     """What was read back from the lab is what the plan asked for."""
     entries = record.facts.get("readback") or []
@@ -255,6 +264,7 @@ CHECKS: tuple[Callable[[Record], Check], ...] = (
     check_sampling,
     check_coverage,
     check_host_drops,
+    check_tcp_memory,
     check_readback,
     check_paths,
     check_counted,

@@ -15,7 +15,7 @@ from typing import Any
 
 from testbed.lab import readback
 from testbed.lab.control import ControllerProcess, start_controller
-from testbed.lab.hosts import allow_congestion_control, configure_host, namespace
+from testbed.lab.hosts import configure_host, namespace, tune_own_kernel
 from testbed.lab.mininet_net import build_network
 from testbed.lab.netlink import (
     NETLINK_ROUTE,
@@ -78,7 +78,7 @@ def bring_up(
     controller = start_controller(plan, controller_python, work_dir, log_dir)
     progress(f"{len(plan.topology.hosts)} hosts, {len(plan.topology.switches)} switches")
     if plan.backend != "native":
-        allow_congestion_control(plan.transport.congestion_control)
+        tune_own_kernel(plan.transport.congestion_control)
     net = build_network(plan)
     net.start()
     progress("addresses and queues")

@@ -102,13 +102,27 @@ def configure_host(host: Host, plan: Plan) -> None:
         switch_off_offloads(device)
 
 
-def allow_congestion_control(name: str) -> None:
-    """Let namespaces choose `name`, in a kernel of the lab's own: only the initial namespace may list it."""
-    path = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
-    if path.exists():
-        allowed = path.read_text().split()
-        if name not in allowed:
-            path.write_text(" ".join([*allowed, name]))
+def tune_own_kernel(congestion_control: str) -> None:
+    """Make the kernel-wide TCP settings fit the lab; only for a kernel that is the lab's own.
+
+    Hosts may choose `congestion_control` (only the initial namespace may permit that), and TCP may
+    use half of the memory before it believes to be short of it: by default that is a sixteenth, and
+    a TCP under memory pressure cuts its buffers and sends at a fraction of its window.
+    """
+    allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
+    names = allowed.read_text().split()
+    if congestion_control not in names:
+        allowed.write_text(" ".join([*names, congestion_control]))
+    half = os.sysconf("SC_PHYS_PAGES") // 2
+    Path("/proc/sys/net/ipv4/tcp_mem").write_text(f"{half} {half} {half}")
+
+
+def tcp_counters(host: str) -> dict[str, int]:
+    """Return what a host's TCP has counted so far (TcpExt of /proc/net/netstat), without the zeros."""
+    with network_namespace(namespace(host)):
+        lines = Path("/proc/thread-self/net/netstat").read_text().splitlines()
+    pairs = zip(lines[0].split()[1:], lines[1].split()[1:], strict=True)
+    return {name: int(value) for name, value in pairs if value != "0"}
 
 
 def switch_off_offloads(device: str) -> None:

@@ -96,10 +96,10 @@ def prepare(job: Job, *, record_inside: str, mounts: str, own_kernel: bool) -> N
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
-    folder = f"{record_inside}/{JOB_DIR}"
+    folder = shlex.quote(f"{record_inside}/{JOB_DIR}")
     (job.folder / "init.sh").write_text(
         f"{mounts}\nexec >>{folder}/init.log 2>&1\nip link set lo up\ncd /\n"
-        f"exec env -i {settings} {shlex.quote(python)} -S -m testbed.run.inside {shlex.quote(folder)}\n"
+        f"exec env -i {settings} {shlex.quote(python)} -S -m testbed.run.inside {folder}\n"
     )
 
 

@@ -90,10 +90,10 @@ def _fits(folder: Path) -> bool:
 def _facts(folder: Path) -> dict[str, Any]:
     """Return what a kernel's build wrote of it; nothing where that cannot be read."""
     try:
-        facts: dict[str, Any] = json.loads((folder / "kernel.json").read_text())
+        facts = json.loads((folder / "kernel.json").read_text())
     except (OSError, ValueError):
         return {}
-    return facts
+    return facts if isinstance(facts, dict) else {}
 
 
 def _digest(path: Path) -> str:

@@ -22,6 +22,7 @@ OUTCOMES = "raw/outcomes.json"
 DATAPATH_FLOWS = "raw/datapath-flows.txt"
 FACTS = "raw/facts.json"
 BACKGROUND = "raw/background.json"
+TCP_COUNTERS = "raw/tcp-counters.json"
 LOGS = "logs"
 
 SUMMARY = "summary.json"

@@ -77,6 +77,7 @@ class Record:
     environment: Mapping[str, Any]
     facts: Mapping[str, Any]
     background: Any
+    tcp_counters: Mapping[str, Mapping[str, int]]
     outcomes: tuple[Outcome, ...]
     paths: Mapping[int, tuple[str, ...] | None]
     groups: tuple[SampleGroup, ...]
@@ -156,6 +157,7 @@ def _open(cls: type[Record], folder: Path, verify: bool) -> Record:
         environment=reader.environment(),
         facts=reader.attempt(lambda: codec.read_mapping(folder, layout.FACTS), {}),
         background=reader.background(),
+        tcp_counters=reader.attempt(lambda: codec.read_mapping(folder, layout.TCP_COUNTERS), {}),
         outcomes=reader.outcomes(),
         paths=reader.paths(),
         groups=reader.groups(),

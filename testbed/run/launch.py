@@ -29,15 +29,20 @@ from testbed.plan.model import Plan
 from testbed.record import layout
 from testbed.record.writer import RecordWriter
 
-BASE_MEMORY_MB = 640
-HOST_MEMORY_MB = 6
-"""Guest memory: the system, Open vSwitch, controller and programs, and for each host its buffers."""
+BASE_MEMORY_MB = 1024
+HOST_MEMORY_MB = 16
+"""Guest memory: the system, Open vSwitch, controller and programs, and for each host its buffers. Only what
+is touched takes room on the machine."""
 
 PACKAGES = ("kv-testbed", "os-ken", "numpy", "pydantic")
 
 
-class Aborted(BaseException):
-    """The person, or the system, asked the run to end."""
+class Aborted(KeyboardInterrupt):
+    """The system asked the run to end, by the signal `number`; Control-C is its parent class."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
 @dataclass
@@ -100,11 +105,17 @@ def run_plan(plan: Plan, scenario_text: str, out: Path, tell: Callable[[str, flo
         status, reason = layout.FAILED, str(error)
         raise
     except BaseException as error:
-        status, reason = layout.ABORTED, f"ended by {type(error).__name__}"
+        status, reason = layout.ABORTED, f"ended by {_cause(error)}"
         raise
     finally:
         _clear(job)
         writer.finish(status, reason, environment(plan, kernel, watch))
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, Aborted):
+        return signal.Signals(error.number).name
+    return "SIGINT" if isinstance(error, KeyboardInterrupt) else type(error).__name__
 
 
 def _start(job: Job, kernel: Kernel | None, plan: Plan) -> None:
@@ -118,8 +129,8 @@ def _start(job: Job, kernel: Kernel | None, plan: Plan) -> None:
 def _termination() -> Iterator[None]:
     """Turn SIGTERM and SIGHUP into an exception, so that the lab is ended and the record closed."""
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise Aborted
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise Aborted(number)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:

@@ -178,6 +178,8 @@ def write_record(folder: Path, case: Case, status: str = layout.COMPLETE, reason
     _write_json(folder, layout.ENVIRONMENT, _environment())
     _write_json(folder, layout.FACTS, _facts())
     _write_json(folder, layout.BACKGROUND, [])
+    counters = {host.name: {"TCPDelivered": 1} for host in case.plan.topology.hosts}
+    _write_json(folder, layout.TCP_COUNTERS, counters)
     _write(folder, layout.DATAPATH_FLOWS, datapath_flows(case))
     _write_progress(folder, case, spans)
     _write_samples(folder, case, spans)

@@ -188,6 +188,13 @@ def test_host_drops(folder: Path) -> None:
     assert _failed(_edited(record, "leaf3-d1", "drops", _seven_more)) == {}
 
 
+def test_tcp_memory(folder: Path) -> None:
+    counters = {"p1": {"TCPMemoryPressures": 2}, "p2": {"TCPDelivered": 9}, "d1": {"TCPMemoryPressures": 1}}
+    record = replace(Record.open(folder), tcp_counters=counters)
+    reason = "TCP ran short of memory in p1, d1: give the lab more"
+    assert _failed(record) == {"tcp_memory": reason}
+
+
 @pytest.mark.parametrize(
     ("readback", "reason"),
     [
