@@ -1,0 +1,124 @@
+"""What hosts are told, with the commands and files caught before they reach the machine."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import LabError
+from testbed.lab import hosts
+from tests.support.lab import small_plan
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that stands for the root of the file system."""
+    monkeypatch.setattr(hosts, "Path", lambda *parts: tmp_path.joinpath(*parts[0].split("/"), *parts[1:]))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ((), {"ipv4/tcp_congestion_control": "dctcp", "ipv4/tcp_ecn": "1"}),
+        (
+            ("transport.congestion_control=cubic", "transport.ecn=false"),
+            {"ipv4/tcp_congestion_control": "cubic", "ipv4/tcp_ecn": "0"},
+        ),
+    ],
+)
+def test_tcp_settings_follow_the_transport(overrides: tuple[str, ...], expected: dict[str, str]) -> None:
+    settings = hosts.sysctls(small_plan(*overrides))
+    assert {key: settings[key] for key in expected} == expected
+    assert settings["ipv4/tcp_rmem"] == "4096 16777216 67108864"
+    assert settings["ipv4/tcp_ecn_fallback"] == settings["ipv4/tcp_slow_start_after_idle"] == "0"
+
+
+def test_a_host_gets_address_route_and_every_neighbour_in_one_batch(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[list[str], str]] = []
+    entered: list[Any] = []
+    switched: list[str] = []
+    plan = small_plan("transport.rto_min=5ms")
+    (machine / "proc/sys/net/ipv4").mkdir(parents=True)
+    monkeypatch.setattr(hosts, "run", lambda command, *, stdin: calls.append((command, stdin)))
+    monkeypatch.setattr(
+        hosts, "network_namespace", lambda path: entered.append(path) or contextlib.nullcontext()
+    )
+    monkeypatch.setattr(hosts, "switch_off_offloads", switched.append)
+    hosts.configure_host(plan.topology.host("p2"), plan)
+    ((command, batch),) = calls
+    assert command == ["ip", "-n", "p2", "-batch", "-"]
+    d1, p1 = plan.topology.host("d1"), plan.topology.host("p1")
+    lines = batch.splitlines()
+    assert "addr add 10.0.1.2/32 dev p2-leaf1" in lines
+    assert "route add 10.0.0.0/8 dev p2-leaf1 src 10.0.1.2 rto_min 5ms" in lines
+    assert [line for line in lines if line.startswith("neigh")] == [
+        f"neigh add {other.ip} lladdr {other.mac} nud permanent dev p2-leaf1" for other in (p1, d1)
+    ]
+    assert (entered, switched) == ([hosts.namespace("p2")], ["p2-leaf1"])
+    for key, value in hosts.sysctls(plan).items():
+        assert (machine / "proc/sys/net" / key).read_text() == value
+
+
+def test_the_shortest_timeout_is_never_rounded_to_none(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[str] = []
+    (machine / "proc/sys/net/ipv4").mkdir(parents=True)
+    monkeypatch.setattr(hosts, "run", lambda command, *, stdin: batches.append(stdin))
+    monkeypatch.setattr(hosts, "network_namespace", lambda path: contextlib.nullcontext())
+    monkeypatch.setattr(hosts, "switch_off_offloads", lambda device: None)
+    plan = small_plan()
+    short = replace(plan, transport=replace(plan.transport, rto_min_ns=1_000))
+    hosts.configure_host(short.topology.host("p1"), short)
+    assert "rto_min 1ms" in batches[0]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "afterwards"), [("reno cubic", "reno cubic dctcp"), ("reno dctcp cubic", "reno dctcp cubic")]
+)
+def test_the_labs_own_kernel_allows_the_congestion_control_and_has_memory(
+    machine: Path, allowed: str, afterwards: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = machine / "proc/sys/net/ipv4"
+    folder.mkdir(parents=True)
+    (folder / "tcp_allowed_congestion_control").write_text(allowed)
+    monkeypatch.setattr(hosts.os, "sysconf", lambda name: {"SC_PHYS_PAGES": 1001}[name])
+    hosts.tune_own_kernel("dctcp")
+    assert (folder / "tcp_allowed_congestion_control").read_text() == afterwards
+    assert (folder / "tcp_mem").read_text() == "500 500 500"
+
+
+def test_tcp_counters_without_the_zeros(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "network_namespace", lambda path: contextlib.nullcontext())
+    netstat = machine / "proc/thread-self/net/netstat"
+    netstat.parent.mkdir(parents=True)
+    netstat.write_text("TcpExt: SyncookiesSent TCPDelivered\nTcpExt: 0 97\nIpExt: InOctets\nIpExt: 5\n")
+    assert hosts.tcp_counters("p1") == {"TCPDelivered": 97}
+
+
+def test_offloads_of_an_interface_that_is_not_there() -> None:
+    with pytest.raises(LabError, match=r"^offloads of no-such-port: No such device$"):
+        hosts.offloads("no-such-port")
+
+
+def test_every_offload_is_asked_and_switched_off_by_its_own_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, int, int]] = []
+
+    def ethtool(device: str, command: int, value: int) -> int:
+        calls.append((device, command, value))
+        return int(command == 0x23)
+
+    monkeypatch.setattr(hosts, "_ethtool", ethtool)
+    # linux/ethtool.h: ETHTOOL_GTSO 0x1e, GGSO 0x23, GGRO 0x2b, and each S... the next number.
+    assert hosts.offloads("leaf1-p1") == {"tso": False, "gso": True, "gro": False}
+    assert [command for _, command, _ in calls] == [0x1E, 0x23, 0x2B]
+    calls.clear()
+    hosts.switch_off_offloads("leaf1-p1")
+    assert calls == [("leaf1-p1", 0x1F, 0), ("leaf1-p1", 0x24, 0), ("leaf1-p1", 0x2C, 0)]

@@ -1,0 +1,105 @@
+"""Rates, buckets, delays and redirects of the plan's links."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from testbed.lab.netlink import HtbClass
+from testbed.lab.qdiscs import burst_ns, delay_lines, path_delays_ns, ramp_probability, rate_class
+from tests.support.lab import small_plan
+
+
+def red_share(max_p: float, packets: int, seed: int) -> float:
+    """The share of packets that RED marks at the top of its ramp, as include/net/red.h does it.
+
+    `count` is the kernel's qcount (packets since the last mark), `threshold` its qR (uniform below
+    delta/max_P), here divided by delta = qavg - qth_min.
+    """
+    draw = random.Random(seed)
+    count, threshold, marks = 0, draw.random() / max_p, 0
+    for _ in range(packets):
+        count += 1
+        if count >= threshold:
+            marks += 1
+            count, threshold = 0, draw.random() / max_p
+    return marks / packets
+
+
+@pytest.mark.parametrize("pmax", [0.01, 0.1, 0.2, 0.5, 0.8, 1.0])
+def test_red_marks_the_planned_share_at_the_top_of_its_ramp(pmax: float) -> None:
+    # Marks are a renewal process whose gaps vary less than a geometric one's: four standard deviations
+    # of the latter, and 1/p need not be whole, which moves the mean gap by less than one packet in 8 gaps.
+    packets = 200_000
+    share = red_share(ramp_probability(pmax), packets, seed=7)
+    noise = 4 * (pmax * (1 - pmax) / packets) ** 0.5
+    assert share == pytest.approx(pmax, abs=noise + pmax**2 / 8)
+
+
+def test_taken_as_it_is_the_probability_would_mark_nearly_twice_as_much() -> None:
+    assert red_share(0.2, 200_000, seed=7) == pytest.approx(2 * 0.2 / 1.2, rel=0.02)
+
+
+@pytest.mark.parametrize(("pmax", "max_p"), [(1.0, 1.0), (0.2, 0.2 / 1.8), (0.5, 1 / 3)])
+def test_ramp_probability(pmax: float, max_p: float) -> None:
+    assert ramp_probability(pmax) == pytest.approx(max_p, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("frame_ns", "clock", "depth_ns"),
+    [
+        (337, "virtual", 64),
+        (337_000, "virtual", 64),
+        (337, "real", 50_048),  # late timers: 50 us, in whole ticks of 64 ns
+        (25_024, "real", 50_048),
+        (25_025, "real", 50_112),  # two frames
+    ],
+)
+def test_bucket_depth(frame_ns: int, clock: str, depth_ns: int) -> None:
+    assert burst_ns(frame_ns, clock) == depth_ns
+
+
+def test_rate_class_of_a_link() -> None:
+    plan = small_plan("fabric.host_link.rate=1gbit", "dilation=1", clock="real")
+    link = plan.topology.link("leaf2-d1")
+    # 4214 B at 1 Gbit/s are 33712 ns; two of them in ticks of 64 ns.
+    assert rate_class(link, plan) == HtbClass(125_000_000, 125_000_000, 67_456, 67_456, 4214)
+
+
+@pytest.mark.parametrize(
+    ("host", "fabric", "delays"),
+    [("1us", "1us", (2_000, 4_000)), ("3us", "0.5us", (6_000, 7_000)), ("0us", "0us", (0, 0))],
+)
+def test_a_path_is_delayed_by_the_sum_of_its_links(host: str, fabric: str, delays: tuple[int, int]) -> None:
+    plan = small_plan(f"fabric.host_link.delay={host}", f"fabric.fabric_link.delay={fabric}")
+    assert path_delays_ns(plan) == delays
+
+
+def test_path_delays_do_not_depend_on_the_order_of_links() -> None:
+    plan = small_plan("fabric.host_link.delay=3us", "fabric.fabric_link.delay=1us")
+    for path in plan.topology.candidate_paths("p1", "d1"):
+        assert sum(plan.topology.link(name).delay_ns for name in path) == path_delays_ns(plan)[1]
+    near = plan.topology.candidate_paths("p1", "p2")[0]
+    assert sum(plan.topology.link(name).delay_ns for name in near) == path_delays_ns(plan)[0]
+
+
+def test_packets_from_a_host_are_led_to_the_stage_of_their_path() -> None:
+    lines = delay_lines(small_plan())
+    redirect = "action mirred egress redirect dev"
+    # clsact: Open vSwitch deletes `ingress` from its ports.
+    assert lines[-3:] == [
+        "qdisc add dev leaf2-d1 clsact",
+        "filter add dev leaf2-d1 ingress protocol ip prio 1 u32 match ip dst 10.0.2.0/24 "
+        f"{redirect} delay-near",
+        f"filter add dev leaf2-d1 ingress protocol all prio 2 matchall {redirect} delay-far",
+    ]
+    assert [line.split()[3] for line in lines if line.startswith("qdisc")] == [
+        "leaf1-p1",
+        "leaf1-p2",
+        "leaf2-d1",
+    ]
+
+
+def test_without_delay_nothing_is_redirected() -> None:
+    assert delay_lines(small_plan("fabric.host_link.delay=0us", "fabric.fabric_link.delay=0us")) == []
