@@ -15,9 +15,10 @@ from testbed.errors import MachineError
 from testbed.lab.job import Job, prepare, result, watch
 from testbed.lab.kernels import MODULES
 
-_MOUNTS = """mount --make-rprivate /
-mount -t sysfs sysfs /sys
-mount -t tmpfs tmpfs /run"""
+# Without -n, mount would note them in the machine's own /run/mount.
+_MOUNTS = """mount -n --make-rprivate /
+mount -n -t sysfs sysfs /sys
+mount -n -t tmpfs tmpfs /run"""
 
 TOOLS = ("unshare", "modprobe", "ovs-vswitchd", "tc", "ip")
 """Programs that the backend cannot do without."""
