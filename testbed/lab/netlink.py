@@ -24,7 +24,9 @@ RTM_GETQDISC = 38
 NLMSG_ERROR = 2
 NLMSG_DONE = 3
 NLM_F_REQUEST = 0x1
+NLM_F_MULTI = 0x2
 NLM_F_ACK = 0x4
+NLM_F_ECHO = 0x8
 NLM_F_DUMP = 0x300
 NLM_F_CREATE = 0x400
 NLM_F_EXCL = 0x200
@@ -51,6 +53,8 @@ TICK_NS = 64
 """The kernel's unit of a token bucket's depth (PSCHED_SHIFT 6)."""
 
 _HEADER = struct.Struct("=IHHII")
+_DONE_SIZE = 20
+"""NLMSG_DONE: a header and the dump's status."""
 TCMSG = struct.Struct("=BxxxiIII")
 _ATTRIBUTE = struct.Struct("=HH")
 _BUFFER = 1 << 18
@@ -214,7 +218,7 @@ class Netlink:
         return found
 
     def request(self, message: bytes) -> Iterator[tuple[memoryview, int]]:
-        """Send a dump request; yield each datagram of the answer as (buffer, length).
+        """Send a request; yield each datagram of the answer as (buffer, length).
 
         The buffer is reused: copy what must outlive the next step. Take all of the answer, or its
         rest is mistaken for the next one's.
@@ -224,7 +228,7 @@ class Netlink:
         while True:
             length = self._socket.recv_into(view)
             yield view, length
-            if _ends_dump(view, length):
+            if _ends_answer(view, length):
                 return
 
 
@@ -237,14 +241,15 @@ def _netem_delay(view: memoryview, start: int, end: int) -> int | None:
     return None
 
 
-def _ends_dump(view: memoryview, length: int) -> bool:
-    position = 0
-    while position + _HEADER.size <= length:
-        size, kind, _, _, _ = _HEADER.unpack_from(view, position)
-        if kind in (NLMSG_DONE, NLMSG_ERROR):
-            return True
-        position += size + (-size % 4)
-    return False
+def _ends_answer(view: memoryview, length: int) -> bool:
+    """Tell whether a datagram is the last of an answer, looking only at both its ends: a probe asks
+    some thousand times in a run. A single answer is one message without NLM_F_MULTI; a dump ends with
+    NLMSG_DONE, in a datagram of its own or behind the last messages."""
+    _, kind, flags, _, _ = _HEADER.unpack_from(view, 0)
+    if kind in (NLMSG_DONE, NLMSG_ERROR) or not flags & NLM_F_MULTI:
+        return True
+    size, kind, _, _, _ = _HEADER.unpack_from(view, length - _DONE_SIZE)
+    return bool(size == _DONE_SIZE and kind == NLMSG_DONE)
 
 
 def messages(view: memoryview, length: int) -> Iterator[tuple[int, int, int]]:
@@ -256,9 +261,19 @@ def messages(view: memoryview, length: int) -> Iterator[tuple[int, int, int]]:
         position += size + (-size % 4)
 
 
+def get_request(kind: int, body: bytes) -> bytes:
+    """Return a message of type `kind` that asks for one thing. Without ECHO only listeners are answered."""
+    return _HEADER.pack(_HEADER.size + len(body), kind, NLM_F_REQUEST | NLM_F_ECHO, 1, 0) + body
+
+
 def dump_request(kind: int, body: bytes) -> bytes:
     """Return a message of type `kind` that asks for all there is of something."""
     return _HEADER.pack(_HEADER.size + len(body), kind, NLM_F_REQUEST | NLM_F_DUMP, 1, 0) + body
+
+
+def qdisc_request(ifindex: int, handle: int) -> bytes:
+    """Return the request for one qdisc: a system call less than a dump, whose end is an answer of its own."""
+    return get_request(RTM_GETQDISC, TCMSG.pack(0, ifindex, handle, 0, 0))
 
 
 def qdisc_dump_request() -> bytes:

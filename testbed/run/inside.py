@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import resource
+import select
 import signal
 import sys
 import time
@@ -46,6 +47,9 @@ POLL_MAX_S = 0.05
 """How often the traffic programs are asked whether they have ended: a millisecond of scenario time, but
 no less often than this. On a real clock each look takes time from the lab."""
 
+READY_TIMEOUT_S = 120
+"""How long a program of the run may take to set itself up."""
+
 GIVEN_UP = "not finished at the deadline"
 """The error of a transfer that the deadline ended."""
 
@@ -64,6 +68,8 @@ class Child:
 
     def wait_ready(self) -> None:
         """Wait for the child's word that it is set up."""
+        if not select.select([self.answer], [], [], READY_TIMEOUT_S)[0]:
+            raise DeadlineError(f"{self.name} was not ready after {READY_TIMEOUT_S} s")
         word = os.read(self.answer, 1)
         if word != b"r":
             raise LabError(f"{self.name} did not start; see logs/{self.name}.log")
@@ -176,10 +182,12 @@ class Progress:
     """Writes one line for each step, for the person outside."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", buffering=1)
+        self._path = path
+        self._path.touch()
 
     def __call__(self, step: str) -> None:
-        self._file.write(step + "\n")
+        with self._path.open("a") as file:
+            file.write(step + "\n")
 
 
 def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Progress) -> None:

@@ -31,7 +31,8 @@ from testbed.lab.counters import (
     tcp_dump_request,
 )
 from testbed.lab.hosts import namespace
-from testbed.lab.netlink import NETLINK_ROUTE, Netlink, qdisc_dump_request
+from testbed.lab.netlink import NETLINK_ROUTE, Netlink, qdisc_dump_request, qdisc_request
+from testbed.lab.qdiscs import QUEUE_HANDLE
 from testbed.lab.system import exact_timers, network_namespace, sleep_until_ns
 from testbed.plan.model import Plan
 from testbed.record import layout
@@ -44,17 +45,17 @@ _ATTRIBUTES = dict(zip(layout.SAMPLE_FIELDS, ("backlog", "bytes", "packets", "dr
 
 
 class QueueReader:
-    """Reads the counters of some interfaces of one namespace with one dump.
+    """Reads the counters of some interfaces of one namespace with one request.
 
-    The first dump says where each counter stands; later ones are unpacked at those places in one
-    call. A dump of another length (a qdisc came or went) is located again.
+    The first answer says where each counter stands; later ones are unpacked at those places in one
+    call. LabError when an answer has another length: a qdisc came or went.
     """
 
-    def __init__(self, netlink: Netlink, kind: str, links: dict[int, str]) -> None:
+    def __init__(self, netlink: Netlink, kind: str, links: dict[int, str], request: bytes) -> None:
         self._netlink = netlink
         self._kind = kind
         self._links = links
-        self._request = qdisc_dump_request()
+        self._request = request
         self._lengths: list[int] = []
         self._structs: list[struct.Struct] = []
         self._reorder: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple
@@ -158,14 +159,15 @@ class Probe:
         switches = {switch.name for switch in self._plan.topology.switches}
         names = [link.name for link in self._plan.topology.links if link.src in switches]
         links = {socket.if_nametoindex(name): name for name in names}
-        return QueueReader(Netlink(NETLINK_ROUTE), "red", links)
+        return QueueReader(Netlink(NETLINK_ROUTE), "red", links, qdisc_dump_request())
 
     @staticmethod
     def _host_reader(host: str, leaf: str) -> QueueReader:
         device = f"{host}-{leaf}"
-        links = {host_interface_index(host, device): device}
+        index = host_interface_index(host, device)
         with network_namespace(namespace(host)):
-            return QueueReader(Netlink(NETLINK_ROUTE), "bfifo", links)
+            request = qdisc_request(index, QUEUE_HANDLE)
+            return QueueReader(Netlink(NETLINK_ROUTE), "bfifo", {index: device}, request)
 
     @staticmethod
     def _progress_reader(host: str) -> Netlink:

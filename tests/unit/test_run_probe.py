@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import LabError
+from testbed.lab.netlink import qdisc_dump_request
 from testbed.record import layout
 from testbed.run.probe import Probe, QueueReader, RowFile, _after
 from tests.support.lab import FakeNetlink, captured, datagrams
@@ -24,6 +25,10 @@ def links(*names: str) -> dict[int, str]:
     return {index[name]: name for name in names}
 
 
+def reader_of(netlink: FakeNetlink, kind: str, names: dict[int, str]) -> QueueReader:
+    return QueueReader(netlink, kind, names, qdisc_dump_request())
+
+
 def shown(name: str, kind: str = "red") -> tuple[int, ...]:
     """The values of a queue in `tc`'s words, in the order of SAMPLE_FIELDS."""
     queue = next(
@@ -34,7 +39,7 @@ def shown(name: str, kind: str = "red") -> tuple[int, ...]:
 
 
 def test_every_queue_is_read_with_its_own_values() -> None:
-    reader = QueueReader(FakeNetlink(LATER), "red", links(*PORTS))
+    reader = reader_of(FakeNetlink(LATER), "red", links(*PORTS))
     values = reader.read()
     assert sorted(reader.names) == sorted(PORTS)
     width = len(layout.SAMPLE_FIELDS)
@@ -44,12 +49,12 @@ def test_every_queue_is_read_with_its_own_values() -> None:
 
 
 def test_the_first_dump_of_a_socket_is_not_the_pattern_for_later_ones() -> None:
-    reader = QueueReader(FakeNetlink(datagrams("first-dump"), LATER), "red", links("leaf2-d1"))
+    reader = reader_of(FakeNetlink(datagrams("first-dump"), LATER), "red", links("leaf2-d1"))
     assert reader.read() == shown("leaf2-d1")
 
 
 def test_a_queue_that_does_not_mark_reads_zero_marks() -> None:
-    reader = QueueReader(FakeNetlink(LATER), "htb", links("leaf2-d1", "leaf1-spine2"))
+    reader = reader_of(FakeNetlink(LATER), "htb", links("leaf2-d1", "leaf1-spine2"))
     assert reader.names == ["leaf2-d1", "leaf1-spine2"]
     assert reader.read() == (*shown("leaf2-d1", "htb"), *shown("leaf1-spine2", "htb"))
     assert reader.read()[4::5] == (0, 0)
@@ -58,14 +63,14 @@ def test_a_queue_that_does_not_mark_reads_zero_marks() -> None:
 def test_a_dump_in_several_datagrams() -> None:
     pieces = datagrams("first-dump")
     names = ["leaf1-p1", "spine2-leaf2"]
-    reader = QueueReader(FakeNetlink(pieces), "red", links(*names))
+    reader = reader_of(FakeNetlink(pieces), "red", links(*names))
     assert reader.names == names
     assert reader.read() == (0,) * 10
 
 
 def test_an_interface_without_the_queue_is_named() -> None:
     with pytest.raises(LabError) as caught:
-        QueueReader(FakeNetlink(LATER), "bfifo", links("leaf2-d1", "leaf1-p1"))
+        reader_of(FakeNetlink(LATER), "bfifo", links("leaf2-d1", "leaf1-p1"))
     assert str(caught.value) == "no bfifo queue on leaf1-p1, leaf2-d1"
 
 
@@ -76,7 +81,7 @@ def test_an_interface_without_the_queue_is_named() -> None:
 )
 def test_queues_that_change_during_a_run_end_it(changed: list[bytes]) -> None:
     netlink = FakeNetlink(LATER)
-    reader = QueueReader(netlink, "red", links("leaf2-d1"))
+    reader = reader_of(netlink, "red", links("leaf2-d1"))
     netlink.dumps = [changed]
     with pytest.raises(LabError, match=r"^the queues of the lab changed during the run$"):
         reader.read()
@@ -84,7 +89,7 @@ def test_queues_that_change_during_a_run_end_it(changed: list[bytes]) -> None:
 
 def test_a_dump_that_ends_early_ends_the_run() -> None:
     netlink = FakeNetlink(datagrams("first-dump"))
-    reader = QueueReader(netlink, "red", links(*PORTS))
+    reader = reader_of(netlink, "red", links(*PORTS))
     netlink.dumps = [datagrams("first-dump")[:1]]
     with pytest.raises(LabError, match=r"^the queues of the lab changed during the run$"):
         reader.read()
