@@ -35,14 +35,18 @@ class RecordWriter:
         """
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; give another --out")
-        if path.is_dir() and any(path.iterdir()) and not (path / layout.MANIFEST).exists():
-            raise InputError(f"{path}: holds files that are no record; give another --out or empty it")
-        path.mkdir(parents=True, exist_ok=True)
-        writer = cls(path, _lock(path))
+        try:
+            if _holds_something_else(path):
+                raise InputError(f"{path}: holds files that are no record; give another --out or empty it")
+            path.mkdir(parents=True, exist_ok=True)
+            writer = cls(path, _lock(path))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be written: {error.strerror}; give another --out") from None
+        # From here on it is a record, whenever the program is killed.
+        writer._manifest(layout.RUNNING, None, {})
         _empty(path)
         for folder in (layout.RAW, layout.LOGS):
             (path / folder).mkdir()
-        writer._manifest(layout.RUNNING, None, {})
         write_atomically(path / layout.SCENARIO, scenario)
         write_atomically(path / layout.PLAN, plan)
         return writer
@@ -77,19 +81,47 @@ def abandoned(folder: Path) -> list[RecordWriter]:
     """Return the records below `folder` that say `running` although nobody holds their lock."""
     found = []
     for manifest in sorted(folder.glob(f"*/{layout.MANIFEST}")):
-        if json.loads(manifest.read_text()).get("status") == layout.RUNNING:
-            try:
-                found.append(RecordWriter(manifest.parent, _lock(manifest.parent)))
-            except LabError:
-                continue  # a run is still writing there
+        if _status(manifest.parent) != layout.RUNNING:
+            continue
+        try:
+            lock = _lock(manifest.parent)
+        except LabError:
+            continue  # a run is still writing there
+        if _status(manifest.parent) == layout.RUNNING:
+            found.append(RecordWriter(manifest.parent, lock))
+        else:
+            lock.close()  # it has ended in between
     return found
+
+
+def _status(path: Path) -> str | None:
+    """Return the status in a record's manifest, None when there is none or it is no record's."""
+    try:
+        manifest = json.loads((path / layout.MANIFEST).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    if not isinstance(manifest, dict) or "format_version" not in manifest:
+        return None
+    status = manifest.get("status")
+    return status if status in layout.STATUSES else None
+
+
+def _holds_something_else(path: Path) -> bool:
+    """Whether a folder has contents that must not be replaced; all of a record may be."""
+    if not path.is_dir() or _status(path) is not None:
+        return False
+    return any(entry.name not in (LOCK, _part(layout.MANIFEST)) for entry in path.iterdir())
 
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a file so that a reader sees the old one or the new one, never a part."""
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(_part(path.name))
     part.write_text(text, encoding="utf-8")
     part.rename(path)
+
+
+def _part(name: str) -> str:
+    return name + ".part"
 
 
 def _lock(path: Path) -> IO[str]:
@@ -104,7 +136,7 @@ def _lock(path: Path) -> IO[str]:
 
 def _empty(path: Path) -> None:
     for entry in path.iterdir():
-        if entry.name == LOCK:
+        if entry.name in (LOCK, layout.MANIFEST):
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

@@ -1,13 +1,16 @@
 """iperf3 flows beside the transfers, started at their planned moments inside their hosts.
 
 A flow with a rate is paced by the kernel (`--fq-rate`) where it is TCP and by iperf3 itself where it
-is UDP. Each flow's own JSON report goes into the record.
+is UDP. iperf3 knows whole seconds only: a flow of another duration is interrupted at its end, and its
+report says so (`error`) beside its figures. Each flow's own JSON report goes into the record.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +21,7 @@ from testbed.lab.system import exact_timers, sleep_until_ns, wait_until
 from testbed.plan.model import BackgroundFlow, Plan
 
 LISTEN_TIMEOUT_S = 10
+SECOND_NS = 1_000_000_000
 
 
 def server_command(flow: BackgroundFlow) -> list[str]:
@@ -28,13 +32,27 @@ def server_command(flow: BackgroundFlow) -> list[str]:
 def client_command(flow: BackgroundFlow, address: str, congestion_control: str) -> list[str]:
     """Return the command of a flow's sender. Raises ValueError for an unknown protocol."""
     command = ["ip", "netns", "exec", flow.src, "iperf3", "-c", address, "-p", str(flow.port), "-J"]
-    command += ["-t", f"{max(1, round(flow.duration_ns / 1e9))}"]
+    command += ["-t", str(-(-flow.duration_ns // SECOND_NS))]
     if flow.protocol == "tcp":
         command += ["-C", congestion_control]
         return command + (["--fq-rate", str(flow.rate_bps)] if flow.rate_bps else [])
     if flow.protocol == "udp":
         return [*command, "-u", "-b", str(flow.rate_bps), "--pacing-timer", "20"]
     raise ValueError(f"iperf3 has no protocol {flow.protocol!r}")
+
+
+def timeline(flows: Sequence[BackgroundFlow]) -> list[tuple[int, int, bool]]:
+    """Return in order (ns since the epoch, index of the flow, True to start and False to interrupt it).
+
+    A flow of whole seconds ends by itself.
+    """
+    moments = [(flow.start_ns, number, True) for number, flow in enumerate(flows)]
+    moments += [
+        (flow.start_ns + flow.duration_ns, number, False)
+        for number, flow in enumerate(flows)
+        if flow.duration_ns % SECOND_NS
+    ]
+    return sorted(moments)
 
 
 @dataclass
@@ -65,11 +83,15 @@ class Background:
             wait_until(partial(_listens, log), LISTEN_TIMEOUT_S, f"iperf3 on {flow.dst}")
 
     def run(self, epoch_ns: int) -> None:
-        """Start each sender at its moment and wait for all of them; write their reports."""
+        """Start each sender at its moment, end it at its own, and wait for all of them."""
         exact_timers()
-        for running in self._running:
-            sleep_until_ns(epoch_ns + running.flow.start_ns)
-            running.client = self._start_client(running.flow)
+        for moment_ns, number, starts in timeline([running.flow for running in self._running]):
+            running = self._running[number]
+            sleep_until_ns(epoch_ns + moment_ns)
+            if starts:
+                running.client = self._start_client(running.flow)
+            elif running.client is not None:
+                running.client.send_signal(signal.SIGINT)
         for running in self._running:
             assert running.client is not None
             running.client.wait()

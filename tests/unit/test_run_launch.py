@@ -1,0 +1,223 @@
+"""A run seen from outside: which backend, what the record says at each kind of end, and where time went."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.errors import DeadlineError, MachineError
+from testbed.lab.job import Job
+from testbed.lab.kernels import Kernel
+from testbed.plan.codec import from_json
+from testbed.record import layout
+from testbed.record.writer import abandoned
+from testbed.run import launch
+from testbed.run.launch import Aborted, Stopwatch, resolve_backend, run_plan
+from tests.support.lab import small_plan
+
+KERNEL = Kernel(Path("/cache/0123/linux"), "6.12.1-kv", True, Path("/cache/shim.so"), "0123")
+
+
+# ---- the clock of a run ---------------------------------------------------------------
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(launch.time, "monotonic", clock)
+    return clock
+
+
+def watched(clock: Clock, steps: list[tuple[float, str]]) -> tuple[Stopwatch, list[tuple[str, float]]]:
+    told: list[tuple[str, float]] = []
+    watch = Stopwatch(lambda name, seconds: told.append((name, seconds)), started=100.0)
+    for moment, name in steps:
+        clock.now = 100.0 + moment
+        watch.step(name)
+    return watch, told
+
+
+def test_phases_of_a_whole_run(clock: Clock) -> None:
+    steps = [(0.5, "open vswitch"), (1.0, "controller"), (3.25, "traffic"), (5.0, "done")]
+    watch, told = watched(clock, steps)
+    clock.now = 106.0
+    assert watch.phases() == {"boot_s": 0.5, "build_s": 2.75, "traffic_s": 1.75, "lab_s": 6.0}
+    assert told == [(name, moment) for moment, name in steps]
+
+
+@pytest.mark.parametrize(
+    ("steps", "phases"),
+    [
+        ([], (2.0, 0.0, 0.0)),
+        ([(0.5, "open vswitch")], (0.5, 1.5, 0.0)),
+        ([(0.5, "open vswitch"), (1.0, "traffic")], (0.5, 0.5, 1.0)),
+    ],
+)
+def test_phases_of_a_run_that_ended_early(
+    clock: Clock, steps: list[tuple[float, str]], phases: tuple[float, float, float]
+) -> None:
+    watch, _ = watched(clock, steps)
+    clock.now = 102.0
+    found = watch.phases()
+    assert (found["boot_s"], found["build_s"], found["traffic_s"]) == phases
+    assert found["lab_s"] == 2.0
+
+
+# ---- backends -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("backend", "clock", "native_works", "resolved"),
+    [
+        ("auto", None, True, ("uml", "virtual")),
+        ("auto", "virtual", True, ("uml", "virtual")),
+        ("auto", "real", True, ("native", "real")),
+        ("auto", "real", False, ("uml", "real")),
+        ("uml", None, True, ("uml", "virtual")),
+        ("uml", "real", True, ("uml", "real")),
+        ("native", None, False, ("native", "real")),
+        ("native", "real", False, ("native", "real")),
+    ],
+)
+def test_the_backend_for_what_was_asked(
+    backend: str,
+    clock: str | None,
+    native_works: bool,
+    resolved: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "missing", lambda: [] if native_works else ["it needs root"])
+    assert resolve_backend(backend, clock) == resolved
+
+
+# ---- runs -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lab(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A machine with a kernel, and a lab that does what `behave` says."""
+    known: dict[str, Any] = {"behave": lambda job: None, "memory_mb": None}
+
+    def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
+        known["memory_mb"] = memory_mb
+        job.folder.mkdir()
+        (job.folder / "init.log").write_text(known.get("log", ""))
+        known["behave"](job)
+
+    monkeypatch.setattr(launch, "find_kernel", lambda clock: KERNEL)
+    monkeypatch.setattr(launch, "run_uml", run_uml)
+    return known
+
+
+def start(out: Path, told: list[str] | None = None) -> None:
+    steps = [] if told is None else told
+    run_plan(small_plan(), "name: small\n", out, lambda name, seconds: steps.append(name))
+
+
+def manifest(out: Path) -> tuple[str, str | None]:
+    value = json.loads((out / layout.MANIFEST).read_text())
+    return value["status"], value["reason"]
+
+
+def test_a_run_leaves_a_complete_record(tmp_path: Path, lab: dict[str, Any]) -> None:
+    told: list[str] = []
+    lab["behave"] = lambda job: job.on_progress("traffic", 1.0)
+    start(tmp_path, told)
+    assert manifest(tmp_path) == ("complete", None)
+    assert told == ["traffic"]
+    assert from_json((tmp_path / layout.PLAN).read_text()) == small_plan()
+    assert (tmp_path / layout.SCENARIO).read_text() == "name: small\n"
+    assert not (tmp_path / ".lab").exists()
+    assert lab["memory_mb"] == launch.BASE_MEMORY_MB + 3 * launch.HOST_MEMORY_MB
+    environment = json.loads((tmp_path / layout.ENVIRONMENT).read_text())
+    assert environment["kernel"] == {"version": "6.12.1-kv", "key": "0123"}
+    assert environment["machine"]["processors"] == os.cpu_count()
+    assert set(environment["seconds"]) == {"boot_s", "build_s", "traffic_s", "lab_s"}
+
+
+@pytest.mark.parametrize(("said", "logs"), [("", []), ("mount: no\n", ["inside.log"])])
+def test_what_the_lab_said_is_kept_where_it_said_something(
+    tmp_path: Path, lab: dict[str, Any], said: str, logs: list[str]
+) -> None:
+    lab["log"] = said
+    start(tmp_path)
+    assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == logs
+
+
+def raising(error: BaseException) -> Any:
+    def behave(_job: Job) -> None:
+        raise error
+
+    return behave
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (DeadlineError("it took too long"), "failed", "it took too long"),
+        (KeyboardInterrupt(), "aborted", "ended by SIGINT"),
+        (Aborted(signal.SIGHUP), "aborted", "ended by SIGHUP"),
+        (ZeroDivisionError("x"), "aborted", "ended by ZeroDivisionError"),
+    ],
+)
+def test_the_record_says_how_a_run_ended(
+    tmp_path: Path, lab: dict[str, Any], error: BaseException, status: str, reason: str
+) -> None:
+    lab["behave"] = raising(error)
+    with pytest.raises(type(error)):
+        start(tmp_path)
+    assert manifest(tmp_path) == (status, reason)
+    assert not (tmp_path / ".lab").exists()
+
+
+def test_a_signal_ends_the_run_and_closes_the_record(tmp_path: Path, lab: dict[str, Any]) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    lab["behave"] = lambda job: signal.raise_signal(signal.SIGTERM)
+    with pytest.raises(Aborted) as caught:
+        start(tmp_path)
+    assert caught.value.number == signal.SIGTERM
+    assert manifest(tmp_path) == ("aborted", "ended by SIGTERM")
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert abandoned(tmp_path.parent) == []
+
+
+def test_without_a_kernel_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing_kernel(_clock: str) -> Kernel:
+        raise MachineError("no kernel: run scripts/build-kernel.sh")
+
+    monkeypatch.setattr(launch, "find_kernel", missing_kernel)
+    with pytest.raises(MachineError, match=r"^no kernel: run scripts/build-kernel\.sh$"):
+        start(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_where_native_cannot_run_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "missing", lambda: ["it needs root: use sudo, or --backend uml"])
+    plan = small_plan(clock="real", backend="native")
+    with pytest.raises(MachineError) as caught:
+        run_plan(plan, "", tmp_path / "out", lambda name, seconds: None)
+    message = "the native backend cannot run here: it needs root: use sudo, or --backend uml"
+    assert str(caught.value) == message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_package_that_is_not_installed_has_no_version() -> None:
+    assert launch._version("no-such-package-at-all") is None
+    assert launch._version("numpy")
+
+
+def test_without_git_the_state_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch.shutil, "which", lambda name: None)
+    assert launch._git_state() is None
