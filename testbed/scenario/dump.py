@@ -34,4 +34,5 @@ def _node(node: Node, resolver: Resolver) -> yaml.Node:
 
 def _plain_tag(text: str, resolver: Resolver) -> str:
     tag: str = resolver.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
-    return tag
+    # A text such as `null` was quoted, and must be again.
+    return _TAG + "str" if tag == _TAG + "null" else tag
