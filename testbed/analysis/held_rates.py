@@ -7,6 +7,8 @@ clock it does when the machine is too slow, and then every queue and completion 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from testbed.record.reader import Record
@@ -16,12 +18,16 @@ LEAST_NS = 1_000_000
 """A link is judged by its backlogged intervals when they add up to so much scenario time: below, the packet
 that is under way at either end counts for too much."""
 
+LEAST_PACKETS = 40
+"""A slow link is judged by every second, third, ... sample, so that it sends so many packets from one to the
+next: a packet counts at the moment it leaves, perhaps just behind the interval in which it was sent."""
+
 
 def held_rates(record: Record) -> dict[str, float]:
     """Return, for each link that was backlogged for long enough, the share of its rate it sent meanwhile.
 
     Judged are the intervals at both ends of which a marking queue stood at K_min, or any queue held what the
-    link sends from one planned sample to the next: the link did not run empty between.
+    link sends from one judged sample to the next: the link did not run empty between.
     """
     kmin = {queue.link: queue.kmin_bytes for queue in record.plan.queues if queue.marking}
     rated = [link for link in record.plan.topology.links if link.rate_bps]
@@ -31,10 +37,13 @@ def held_rates(record: Record) -> dict[str, float]:
 
 def _held(record: Record, link: Link, kmin_bytes: int | None) -> float | None:
     series = record.series(link.name)
-    sent_bytes = link.rate_bps * record.plan.measure.interval_ns / 8e9
-    standing = series.backlog_bytes >= (sent_bytes if kmin_bytes is None else min(sent_bytes, kmin_bytes))
+    sample_bytes = link.rate_bps * record.plan.measure.interval_ns / 8e9
+    every = max(1, math.ceil(LEAST_PACKETS * record.plan.mtu / sample_bytes))
+    sent_bytes = every * sample_bytes
+    stands_at_bytes = sent_bytes if kmin_bytes is None else min(sent_bytes, kmin_bytes)
+    standing = series.backlog_bytes[::every] >= stands_at_bytes
     busy = standing[:-1] & standing[1:]
-    busy_ns = int(np.diff(series.time_ns)[busy].sum())
+    busy_ns = int(np.diff(series.time_ns[::every])[busy].sum())
     if busy_ns < LEAST_NS:
         return None
-    return float(np.diff(series.bytes)[busy].sum() * 8e9 / (link.rate_bps * busy_ns))
+    return float(np.diff(series.bytes[::every])[busy].sum() * 8e9 / (link.rate_bps * busy_ns))
