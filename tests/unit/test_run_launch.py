@@ -186,11 +186,11 @@ def test_a_signal_ends_the_run_and_closes_the_record(tmp_path: Path, lab: dict[s
     before = signal.getsignal(signal.SIGTERM)
     lab["behave"] = lambda job: signal.raise_signal(signal.SIGTERM)
     with pytest.raises(Aborted) as caught:
-        start(tmp_path)
+        start(tmp_path / "out")
     assert caught.value.number == signal.SIGTERM
-    assert manifest(tmp_path) == ("aborted", "ended by SIGTERM")
+    assert manifest(tmp_path / "out") == ("aborted", "ended by SIGTERM")
     assert signal.getsignal(signal.SIGTERM) is before
-    assert abandoned(tmp_path.parent) == []
+    assert abandoned(tmp_path) == []
 
 
 def test_without_a_kernel_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
