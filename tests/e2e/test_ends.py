@@ -1,0 +1,171 @@
+"""Runs that do not come to their own end: deadlines, signals, parts that are killed, two at once.
+
+Whatever happens, the record says what became of the run, and nothing of it is left on the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.record.reader import Record
+from tests.support.command import (
+    Machine,
+    await_step,
+    call,
+    child_of,
+    manifest,
+    processes_in,
+    run,
+    settings,
+    start,
+    wait_for,
+    write_scenario,
+)
+
+ENDS_WITHIN_S = 5
+LONG = settings(["workload.requests.kv_bytes=256mib"])
+"""Seconds of traffic, so that what comes in the midst of it does."""
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine()
+
+
+# ---- deadlines ------------------------------------------------------------------------
+
+
+def test_the_scenarios_deadline_ends_the_run(tmp_path: Path, machine: Machine) -> None:
+    out = tmp_path / "record"
+    done = call("run", write_scenario(tmp_path), "--out", out, *settings(["deadline.scenario=300us"]))
+    reason = "2 of 2 transfers had not ended after 0.3 ms of scenario time (deadline.scenario)"
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == f"testbed: {reason}"
+    assert (manifest(out)["status"], manifest(out)["reason"]) == ("failed", reason)
+    machine.assert_clean(out)
+
+
+def test_what_was_measured_until_the_deadline_can_be_read(tmp_path: Path) -> None:
+    out = tmp_path / "record"
+    call("run", write_scenario(tmp_path), "--out", out, *settings(["deadline.scenario=300us"]))
+    record = Record.open(out)
+    assert len(record.series("leaf2-d1").time_ns) >= 300 // 20
+    assert record.totals("leaf2-d1")["bytes"] > 1_000_000  # 0.3 ms at 100 Gbit/s are 3.75 MB
+    times, received = record.progress(0)
+    assert len(times) >= 2
+    assert received[-1] > 0
+    done = call("report", out)
+    assert done.returncode == 0, done.stderr
+    assert "the run is failed" in done.stdout
+
+
+def test_the_real_deadline_ends_the_run(tmp_path: Path, machine: Machine) -> None:
+    out = tmp_path / "record"
+    begun = time.monotonic()
+    done = call("run", write_scenario(tmp_path), "--out", out, *LONG, *settings(["deadline.real=1s"]))
+    assert time.monotonic() - begun < 1 + ENDS_WITHIN_S
+    reason = "the run was ended after 1 s of real time (deadline.real)"
+    assert done.returncode == 3
+    assert done.stderr.splitlines()[-1] == f"testbed: {reason}"
+    assert (manifest(out)["status"], manifest(out)["reason"]) == ("failed", reason)
+    machine.assert_clean(out)
+
+
+# ---- signals --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("step", ["open vswitch", "forwarding rules", "traffic"])
+def test_a_signal_ends_the_run(tmp_path: Path, machine: Machine, number: signal.Signals, step: str) -> None:
+    out = tmp_path / "record"
+    process = start("run", write_scenario(tmp_path), "--out", out, *LONG)
+    await_step(process, step)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=ENDS_WITHIN_S)
+    assert process.returncode == 128 + number
+    assert output == ""
+    assert errors.splitlines()[-1] == f"testbed: ended by {number.name}"
+    assert (manifest(out)["status"], manifest(out)["reason"]) == ("aborted", f"ended by {number.name}")
+    machine.assert_clean(out)
+
+
+# ---- kill -9 --------------------------------------------------------------------------
+
+
+def test_the_guest_dies_with_the_command(tmp_path: Path) -> None:
+    out, machine = tmp_path / "record", Machine()
+    scenario = write_scenario(tmp_path)
+    process = start("run", scenario, "--out", out, *LONG)
+    await_step(process, "traffic")
+    assert len(processes_in(out)) > 5  # the guest kernel and, traced by it, each process of the lab
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not processes_in(out), ENDS_WITHIN_S, lambda: f"still there: {processes_in(out)}")
+    assert manifest(out)["status"] == "running"
+
+    done = call("clean", tmp_path)
+    assert done.stdout == f"{out}: marked as aborted, temporary files removed\n"
+    assert manifest(out)["status"] == "aborted"
+    assert manifest(out)["reason"] == "the run was killed; found by `testbed clean`"
+    machine.assert_clean(out)
+
+
+def test_the_same_command_works_at_once_after_a_kill(tmp_path: Path) -> None:
+    out, scenario = tmp_path / "record", write_scenario(tmp_path)
+    process = start("run", scenario, "--out", out)
+    await_step(process, "controller")
+    process.kill()
+    again = run(out, scenario)
+    process.communicate()
+    assert again.summary["fidelity"]["valid"] is True
+    assert manifest(out)["status"] == "complete"
+
+
+def test_a_killed_guest_is_told(tmp_path: Path, machine: Machine) -> None:
+    out = tmp_path / "record"
+    process = start("run", write_scenario(tmp_path), "--out", out, *LONG)
+    await_step(process, "traffic")
+    os.kill(child_of(process.pid), signal.SIGKILL)
+    _, errors = process.communicate(timeout=ENDS_WITHIN_S)
+    assert process.returncode == 3
+    said = errors.splitlines()[-1]
+    reason = (
+        "the lab ended without a result: the guest kernel ended with status -9; see logs/guest-kernel.log"
+    )
+    assert said.startswith(f"testbed: {reason}")
+    assert manifest(out)["status"] == "failed"
+    assert f"testbed: {manifest(out)['reason']}" == said
+    machine.assert_clean(out)
+
+
+# ---- two at once ----------------------------------------------------------------------
+
+
+def test_a_second_run_into_the_same_folder_is_refused(tmp_path: Path) -> None:
+    out, scenario = tmp_path / "record", write_scenario(tmp_path)
+    first = start("run", scenario, "--out", out)
+    await_step(first, "open vswitch")
+    second = call("run", scenario, "--out", out)
+    assert second.returncode == 3
+    assert second.stderr == (
+        f"testbed: {out}: another run is writing there; wait for it or give another --out\n"
+    )
+    # Nor does `clean` take a run that is alive for one that was killed.
+    assert call("clean", tmp_path).stdout == f"nothing to clean in {tmp_path}\n"
+    _, errors = first.communicate(timeout=60)
+    assert first.returncode == 0, errors
+    assert manifest(out)["status"] == "complete"
+
+
+def test_a_reader_that_goes_away_does_not_harm_the_run(tmp_path: Path) -> None:
+    out = tmp_path / "record"
+    with start("run", write_scenario(tmp_path), "--out", out, "--json") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(timeout=60) == 141
+    assert manifest(out)["status"] == "complete"

@@ -1,0 +1,40 @@
+"""iperf3 flows beside the transfers: started, limited, and reported by iperf3 itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.command import SMALL, run, write_scenario
+
+RATE_BPS = 100_000_000
+BESIDE = (
+    SMALL.replace("prefill: {count: 2}", "prefill: {count: 3}")
+    + """\
+  background:
+  - {from: p3, to: d1, protocol: PROTOCOL, rate: 100mbit, duration: 1s}
+measure: {interval: 500us, progress: 5ms}
+"""
+)
+
+
+def received_bps(report: dict[str, Any], protocol: str) -> float:
+    return float(report["end"]["sum_received" if protocol == "tcp" else "sum"]["bits_per_second"])
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "udp"])
+def test_a_flow_runs_beside_the_transfers(tmp_path: Path, protocol: str) -> None:
+    scenario = write_scenario(tmp_path, BESIDE.replace("PROTOCOL", protocol))
+    done = run(tmp_path / "record", scenario, "--allow-invalid")
+    (entry,) = done.record.background
+    report = entry["iperf3"]
+    assert "error" not in report
+    assert report["start"]["test_start"]["protocol"] == protocol.upper()
+    assert report["start"]["test_start"]["duration"] == 1
+    # The sender's own pacing; its first burst and the last, partial interval make up the tolerance.
+    assert received_bps(report, protocol) == pytest.approx(RATE_BPS, rel=0.1)
+    counted = done.summary["links"]["p3-leaf1"]["bytes"] * 8
+    assert counted >= received_bps(report, protocol) * 0.95
+    assert done.summary["transfers"]["completed"] == 2
