@@ -37,7 +37,9 @@ from testbed.run.probe import probe_main
 from traffic.tcp_replay import Endpoint, Flow, Replay
 
 HEAD_START_NS = 5_000_000
-"""From the moment everybody is ready to the workload's epoch, in scenario time."""
+REAL_HEAD_START_NS = 250_000_000
+"""From the moment everybody is ready to the workload's epoch: in scenario time, but on a real clock no less
+than it takes all programs to wake up."""
 
 DRAIN_NS = 1_000_000
 """How long queues are still sampled after the last transfer, in scenario time, or two intervals."""
@@ -201,7 +203,8 @@ def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Pr
         workers.append(spawn("background", background_program(plan, record, work_dir), logs))
     for child in (probe, *workers):
         child.wait_ready()
-    epoch_ns = time.monotonic_ns() + round(HEAD_START_NS * plan.dilation)
+    least_ns = REAL_HEAD_START_NS if plan.clock == "real" else 0
+    epoch_ns = time.monotonic_ns() + max(round(HEAD_START_NS * plan.dilation), least_ns)
     progress("traffic")
     for child in (probe, *workers):
         child.go(epoch_ns)
