@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from testbed.lab.counters import locate_qdiscs, received_bytes, tcp_dump_request
+from testbed.lab.netlink import TCMSG, attribute
 from tests.support.lab import DATA, captured, datagrams
 
 WIDTHS = {"backlog": "=I", "bytes": "=Q", "packets": "=I", "drops": "=I", "marked": "=I"}
@@ -49,6 +50,21 @@ def test_a_qdisc_that_cannot_mark_has_no_place_for_marks() -> None:
     kinds = {place.kind: place.marked for place in locate_qdiscs(memoryview(datagram), len(datagram))}
     assert kinds["noqueue"] == kinds["netem"] == kinds["htb"] == -1
     assert kinds["red"] > 0
+
+
+def test_each_counter_has_its_own_place() -> None:
+    # struct gnet_stats_basic: u64 bytes, u32 packets; gnet_stats_queue: qlen, backlog, drops, requeues,
+    # overlimits; tc_red_xstats: early, pdrop, other, marked.
+    basic, queue, red = (
+        struct.pack("=QI", 1, 2),
+        struct.pack("=5I", 3, 4, 5, 6, 7),
+        struct.pack("=4I", *range(8, 12)),
+    )
+    statistics = attribute(1, basic) + attribute(3, queue) + attribute(4, red)
+    body = TCMSG.pack(0, 9, 0, 0, 0) + attribute(1, b"red\0") + attribute(7, statistics)
+    message = struct.pack("=IHHII", 16 + len(body), 36, 2, 1, 0) + body
+    found = {"backlog": 4, "bytes": 1, "packets": 2, "drops": 5, "marked": 11}
+    assert counters(message, "red") == {9: found}
 
 
 def test_the_end_of_a_dump_has_no_qdisc() -> None:

@@ -136,6 +136,14 @@ def test_a_rate_above_four_gigabytes_per_second_stands_in_64_bits() -> None:
     assert HtbClass.parse(memoryview(options), 0, len(options)) == wanted
 
 
+def test_a_rate_in_64_bits_counts_wherever_it_stands() -> None:
+    wanted = HtbClass(50_000_000_000, 49_000_000_000, 64, 128, 9014)
+    options = wanted.options()
+    first = 4 + 12 + 12 + 20
+    turned = options[first:] + options[:first]
+    assert HtbClass.parse(memoryview(turned), 0, len(turned)) == wanted
+
+
 def test_a_small_rate_is_read_from_32_bits_where_the_kernel_gives_no_more() -> None:
     wanted = HtbClass(1_250_000, 1_250_001, 6_400, 12_800, 1514)
     short = wanted.options()[: 4 + 12 + 12 + 20]

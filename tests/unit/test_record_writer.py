@@ -79,20 +79,29 @@ def test_two_runs_do_not_write_the_same_record(tmp_path: Path) -> None:
     create(tmp_path)
 
 
+def test_a_link_in_a_record_is_removed_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/notes.txt").touch()
+    create(tmp_path / "record").finish(layout.COMPLETE, None, {})
+    (tmp_path / "record/link").symlink_to(tmp_path / "mine")
+    create(tmp_path / "record")
+    assert not (tmp_path / "record/link").is_symlink()
+    assert (tmp_path / "mine/notes.txt").exists()
+
+
 def test_an_older_record_is_replaced_whole(tmp_path: Path) -> None:
     create(tmp_path).finish(layout.COMPLETE, None, {})
     (tmp_path / "raw/progress.bin").touch()
     (tmp_path / "report.html").touch()
-    (tmp_path / "logs/link").symlink_to("/etc")
     create(tmp_path)
     assert contents(tmp_path) == [".lock", "logs", "manifest.json", "plan.json", "raw", "scenario.yaml"]
-    assert Path("/etc/passwd").exists()
 
 
 FOREIGN = [
     ("notes.txt", "mine"),
     ("manifest.json", '{"name": "an application of the web"}'),
     ("manifest.json", '{"format_version": 1, "status": "draft"}'),
+    ("manifest.json", '{"status": "complete"}'),
     ("manifest.json", "[1]"),
     ("manifest.json", "no JSON"),
 ]
