@@ -11,13 +11,19 @@ from tests.support.command import SMALL, run, write_scenario
 
 RATE_BPS = 100_000_000
 BESIDE = (
-    SMALL.replace("prefill: {count: 2}", "prefill: {count: 3}")
+    SMALL.replace("prefill: {count: 2}", "prefill: {count: 3}").split("workload:")[0]
     + """\
+workload:
+  transfers:
+  - {from: p1, to: d1, bytes: 4mib, start: 100ms}
+  - {from: p2, to: d1, bytes: 4mib, start: 100ms}
   background:
   - {from: p3, to: d1, protocol: PROTOCOL, rate: 100mbit, duration: 1s}
-measure: {interval: 500us, progress: 5ms}
+measure: {interval: 200us, progress: 5ms}
 """
 )
+"""The transfers come when iperf3 runs: its own start, some thousand readings of the clock, holds the virtual
+clock's other programs up for 0.7 ms."""
 
 
 def received_bps(report: dict[str, Any], protocol: str) -> float:
@@ -27,7 +33,7 @@ def received_bps(report: dict[str, Any], protocol: str) -> float:
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
 def test_a_flow_runs_beside_the_transfers(tmp_path: Path, protocol: str) -> None:
     scenario = write_scenario(tmp_path, BESIDE.replace("PROTOCOL", protocol))
-    done = run(tmp_path / "record", scenario, "--allow-invalid")
+    done = run(tmp_path / "record", scenario)
     (entry,) = done.record.background
     report = entry["iperf3"]
     assert "error" not in report
@@ -38,3 +44,4 @@ def test_a_flow_runs_beside_the_transfers(tmp_path: Path, protocol: str) -> None
     counted = done.summary["links"]["p3-leaf1"]["bytes"] * 8
     assert counted >= received_bps(report, protocol) * 0.95
     assert done.summary["transfers"]["completed"] == 2
+    assert done.summary["fidelity"]["valid"] is True
