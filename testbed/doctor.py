@@ -53,10 +53,15 @@ MODULES = {
     "sch_red": "CONFIG_NET_SCH_RED",
     "sch_netem": "CONFIG_NET_SCH_NETEM",
     "sch_ingress": "CONFIG_NET_SCH_INGRESS",
+    "sch_fq": "CONFIG_NET_SCH_FQ",
+    "cls_u32": "CONFIG_NET_CLS_U32",
+    "cls_matchall": "CONFIG_NET_CLS_MATCHALL",
     "act_mirred": "CONFIG_NET_ACT_MIRRED",
     "ifb": "CONFIG_IFB",
     "veth": "CONFIG_VETH",
     "tcp_dctcp": "CONFIG_TCP_CONG_DCTCP",
+    "tcp_bbr": "CONFIG_TCP_CONG_BBR",
+    "tcp_diag": "CONFIG_INET_TCP_DIAG",
 }
 
 # A process that lets itself be traced, as every process of the guest is; its status is the errno.

@@ -79,7 +79,7 @@ def failing(machine: Machine) -> dict[str, doctor.Check]:
 def test_nothing_fails_on_a_machine_with_everything() -> None:
     found = doctor.checks(FakeMachine())
     assert [check.name for check in found if not check.ok or check.remedy] == []
-    assert len({check.name for check in found}) == len(found) == 30
+    assert len({check.name for check in found}) == len(found) == 35
     assert doctor.usable_backends(found) == ("uml/virtual", "uml/real", "native")
 
 
@@ -196,7 +196,7 @@ def test_a_boot_that_fails_takes_both_uml_clocks(capsys: pytest.CaptureFixture[s
 
     assert doctor.run_doctor(False, refuse, FakeMachine(uid=1000)) == 3
     output = capsys.readouterr().out
-    assert "boot                the guest panicked: no init\n" in output
+    assert "boot                 the guest panicked: no init\n" in output
     assert "backend uml/virtual  cannot run: boot\n" in output
 
 
@@ -243,3 +243,7 @@ def test_only_the_standard_library_and_the_search_for_a_kernel_are_imported() ->
     done = subprocess.run(command, capture_output=True, text=True, cwd=doctor.ROOT, timeout=20)
     own = ["doctor", "errors", "lab", "lab.kernels", "machine"]
     assert done.stdout.strip() == str(["testbed", *(f"testbed.{name}" for name in own)])
+
+
+def test_every_module_a_lab_loads_is_looked_for() -> None:
+    assert set(doctor.MODULES) == set(kernels.MODULES)
