@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,10 +104,16 @@ def _digest(path: Path) -> str:
 def distribution_kernel() -> Kernel:
     """Return the distribution's kernel; MachineError with the package's name when there is none."""
     path = shutil.which("linux.uml")
-    versions = sorted(DISTRIBUTION_MODULES.glob("*")) if DISTRIBUTION_MODULES.is_dir() else []
-    if path is None or not versions:
+    version = _version(path) if path else ""
+    if path is None or not (DISTRIBUTION_MODULES / version).is_dir():
         raise MachineError("no User-Mode Linux kernel: install the package user-mode-linux (apt install)")
-    return Kernel(Path(path), versions[-1].name, False, shim(), versions[-1].name)
+    return Kernel(Path(path), version, False, shim(), version)
+
+
+def _version(kernel: str) -> str:
+    """Return what the kernel calls itself, which is also the name of its modules' folder."""
+    done = subprocess.run([kernel, "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def find_kernel(clock: str) -> Kernel:

@@ -18,6 +18,7 @@ from testbed.lab.job import JOB_DIR, Job, prepare, result, watch
 from testbed.lab.kernels import DISTRIBUTION_MODULES, MODULES, PROJECT, Kernel
 
 RECORD_INSIDE = "/mnt"
+SHIM_LINK = "uml_shim.so"
 HIDDEN = ("/proc", "/sys", "/dev", "/run", "/mnt")
 """Folders the guest covers with its own; the project must not live below one of them."""
 
@@ -46,6 +47,7 @@ def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
     """
     _check_places()
     prepare(job, record_inside=RECORD_INSIDE, mounts=_MOUNTS + _load_modules(kernel), own_kernel=True)
+    _link_shim(job.folder, kernel)
     console = job.record / "logs/guest-kernel.log"
     with console.open("wb") as output:
         process = subprocess.Popen(
@@ -61,11 +63,17 @@ def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
     result(job, explain(console.read_text(errors="replace"), process.returncode))
 
 
+def _link_shim(folder: Path, kernel: Kernel) -> None:
+    if kernel.shim is not None:
+        (folder / SHIM_LINK).symlink_to(kernel.shim.resolve())
+
+
 def command(kernel: Kernel, memory_mb: int) -> list[str]:
     """Return the guest's command line: the same for every run of a kernel and memory size."""
     mount = f"mount -t hostfs none {RECORD_INSIDE} -o /proc/self/cwd"
     first = f"{mount} && exec sh {RECORD_INSIDE}/{JOB_DIR}/init.sh"
-    shim = ["env", f"LD_PRELOAD={kernel.shim}"] if kernel.shim else []
+    # By a link in the job's folder: LD_PRELOAD takes no path with a space or a colon.
+    shim = ["env", f"LD_PRELOAD={JOB_DIR}/{SHIM_LINK}"] if kernel.shim else []
     time_travel = ["time-travel=inf-cpu", f"time-travel-start={EPOCH_S}"] if kernel.virtual else []
     return [
         "setpriv", "--pdeathsig", "KILL", "setarch", "-R", *shim, str(kernel.path),
@@ -126,6 +134,7 @@ def explain(console: str, status: int | None) -> str:
 def check_boot(kernel: Kernel, folder: Path) -> None:
     """Boot the kernel with nothing to do, to see that this machine can; LabError when it cannot."""
     (folder / JOB_DIR).mkdir()
+    _link_shim(folder / JOB_DIR, kernel)
     (folder / JOB_DIR / "init.sh").write_text(
         f"{_MOUNTS}\necho alive >{RECORD_INSIDE}/alive\n"
         "python3 -c 'import ctypes; ctypes.CDLL(None).reboot(0x4321fedc)'\n"

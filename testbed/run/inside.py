@@ -208,7 +208,7 @@ def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Pr
     progress("traffic")
     for child in (probe, *workers):
         child.go(epoch_ns)
-    _await_workers(workers, lab, plan)
+    _await_workers(workers, probe, lab, plan)
     time.sleep(max(DRAIN_NS * plan.dilation, 2 * plan.measure.interval_ns) / 1e9)
     probe.stop()
     (record / layout.DATAPATH_FLOWS).write_text(datapath_flows())
@@ -229,12 +229,14 @@ def _require_finished(plan: Plan, record: Path) -> None:
         )
 
 
-def _await_workers(workers: list[Child], lab: Lab, plan: Plan) -> None:
+def _await_workers(workers: list[Child], probe: Child, lab: Lab, plan: Plan) -> None:
     """Wait for all workers; the traffic itself ends at the deadline, this is the net below it."""
     left = list(workers)
 
     def all_ended() -> bool:
         lab.check()
+        if probe.ended():
+            raise LabError("probe ended before the traffic; see logs/probe.log")
         left[:] = [child for child in left if not child.ended()]
         return not left
 

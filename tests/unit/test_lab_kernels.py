@@ -129,21 +129,30 @@ def test_the_distributions_kernel_has_real_time_only(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modules = tmp_path / "modules"
-    (modules / "6.1.176").mkdir(parents=True)
+    for version in ("6.1.176", "6.1.90"):
+        (modules / version).mkdir(parents=True)
     monkeypatch.setattr(kernels, "DISTRIBUTION_MODULES", modules)
-    monkeypatch.setattr(kernels.shutil, "which", lambda name: f"/usr/bin/{name}")
-    kernel = Kernel(Path("/usr/bin/linux.uml"), "6.1.176", False, cache / SHIM, "6.1.176")
+    program = _program(tmp_path, "echo 6.1.176")
+    monkeypatch.setattr(kernels.shutil, "which", lambda name: program)
+    kernel = Kernel(Path(program), "6.1.176", False, cache / SHIM, "6.1.176")
     assert distribution_kernel() == find_kernel("real") == kernel
     (cache / SHIM).unlink()
     assert distribution_kernel().shim is None
 
 
-@pytest.mark.parametrize(("program", "modules"), [(None, True), ("/usr/bin/linux.uml", False)])
+def _program(folder: Path, line: str) -> str:
+    path = folder / "linux.uml"
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(("there", "modules"), [(False, "6.1.176"), (True, "6.1.90")])
 def test_without_the_distributions_kernel_its_package_is_named(
-    program: str | None, modules: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: bool, modules: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if modules:
-        (tmp_path / "6.1.176").mkdir()
+    (tmp_path / modules).mkdir()
+    program = _program(tmp_path, "echo 6.1.176") if there else None
     monkeypatch.setattr(kernels, "DISTRIBUTION_MODULES", tmp_path)
     monkeypatch.setattr(kernels.shutil, "which", lambda name: program)
     with pytest.raises(MachineError) as caught:

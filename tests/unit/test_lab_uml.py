@@ -28,7 +28,7 @@ def job(folder: Path, seed: int = 1) -> Job:
 def test_the_command_line() -> None:
     first = "mount -t hostfs none /mnt -o /proc/self/cwd && exec sh /mnt/.lab/init.sh"
     assert uml.command(BUILT, 700) == [
-        "setpriv", "--pdeathsig", "KILL", "setarch", "-R", "env", "LD_PRELOAD=/cache/shim-4567.so",
+        "setpriv", "--pdeathsig", "KILL", "setarch", "-R", "env", "LD_PRELOAD=.lab/uml_shim.so",
         "/cache/0123/linux", "mem=700M", "rootfstype=hostfs", "rootflags=/", "ro",
         "con=null", "con0=null,fd:1", "ssl=null", "uml_dir=.lab/", "umid=uml",
         "time-travel=inf-cpu", "time-travel-start=1700000000", "init=/bin/sh", "--", "-c", f'"{first}"',
@@ -83,7 +83,7 @@ def test_the_library_is_loaded_into_the_kernel_and_into_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command, options = started(monkeypatch, job(tmp_path / "one"), BUILT)
-    at = command.index("LD_PRELOAD=/cache/shim-4567.so")
+    at = command.index("LD_PRELOAD=.lab/uml_shim.so")
     assert command[at - 1] == "env"
     assert command[at + 1] == "/cache/0123/linux"
     assert "LD_PRELOAD" not in options["env"]
