@@ -49,7 +49,7 @@ def started(monkeypatch: pytest.MonkeyPatch, made: Job, kernel: Kernel) -> tuple
     monkeypatch.setattr(uml.subprocess, "Popen", popen)
     monkeypatch.setattr(uml, "watch", lambda job, process, **_: None)
     monkeypatch.setattr(uml, "result", lambda job, otherwise: None)
-    monkeypatch.setattr(uml, "prepare", lambda job, **_: None)
+    monkeypatch.setattr(uml, "prepare", lambda job, **_: job.folder.mkdir(parents=True))
     (made.record / "logs").mkdir(parents=True)
     uml.run_uml(made, kernel, 700)
     ((command, options),) = calls
@@ -86,6 +86,7 @@ def test_the_library_is_loaded_into_the_kernel_and_into_nothing_else(
     at = command.index("LD_PRELOAD=.lab/uml_shim.so")
     assert command[at - 1] == "env"
     assert command[at + 1] == "/cache/0123/linux"
+    assert (tmp_path / "one/.lab/uml_shim.so").readlink() == BUILT.shim
     assert "LD_PRELOAD" not in options["env"]
     assert "LD_PRELOAD" not in " ".join(uml.command(DISTRIBUTION, 700))
 
