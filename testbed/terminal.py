@@ -71,7 +71,7 @@ def _fabric_lines(plan: Plan) -> list[str]:
 
 
 def _queue_lines(plan: Plan) -> list[str]:
-    links = {link.name: link for link in plan.topology.links}
+    links = {link.name: link for link in plan.topology.all_links}
     kinds: dict[tuple[str, ...], int] = {}
     for queue in plan.queues:
         link = links[queue.link]

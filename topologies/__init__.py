@@ -4,7 +4,7 @@ Imports nothing of the rest of the project and touches no network; `testbed.plan
 into a plan and `testbed.lab` brings that up.
 """
 
-from topologies.leaf_spine import LeafSpine, build_leaf_spine
+from topologies.leaf_spine import LeafSpine, Slower, Stage, build_leaf_spine
 from topologies.model import Host, Link, Switch, Topology
 
-__all__ = ["Host", "LeafSpine", "Link", "Switch", "Topology", "build_leaf_spine"]
+__all__ = ["Host", "LeafSpine", "Link", "Slower", "Stage", "Switch", "Topology", "build_leaf_spine"]

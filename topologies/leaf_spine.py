@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topologies.model import (
+    DEST_LANDING,
     DEST_LEAF,
     INTERFACE_NAME_MAX,
     SOURCE_LEAF,
@@ -45,6 +46,28 @@ class LeafSpine:
     fabric_delay_ns: int
     prefill_leaves: tuple[int, ...]
     decode_leaves: tuple[int, ...]
+    gpus_per_host: int = 1
+    rail: Stage | None = None
+    landing: Stage | None = None
+    slower: tuple[Slower, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The stretch between a GPU and its NIC; `shared` by all GPUs of a host when it goes through memory."""
+
+    rate_bps: int
+    delay_ns: int
+    shared: bool
+
+
+@dataclass(frozen=True)
+class Slower:
+    """One GPU (from 1; 0: every one) of one host whose stage has a rate of its own."""
+
+    host: str
+    gpu: int
+    rate_bps: int
 
 
 def build_leaf_spine(spec: LeafSpine) -> Topology:
@@ -92,7 +115,31 @@ def build_leaf_spine(spec: LeafSpine) -> Topology:
                 spec.fabric_rate_bps,
                 spec.fabric_delay_ns,
             )
-    return Topology(tuple(leaves + spines), tuple(hosts), tuple(links))
+    stages = [stage for host in hosts for stage in _stages(host, spec)]
+    return Topology(tuple(leaves + spines), tuple(hosts), tuple(links), tuple(stages))
+
+
+def _stages(host: Host, spec: LeafSpine) -> list[Link]:
+    """Return the stages inside a host: those that its role has, or that are slower for it alone."""
+    general = spec.rail if host.role == "prefill" else spec.landing
+    own = {item.gpu: item.rate_bps for item in spec.slower if item.host == host.name}
+    if general and general.shared:
+        rate = own.get(0, general.rate_bps)
+        return [_stage(host, "mem", rate, general.delay_ns)]
+    stages = []
+    for gpu in range(1, spec.gpus_per_host + 1):
+        rate = own.get(gpu, own.get(0, general.rate_bps if general else 0))
+        if rate:
+            stages.append(_stage(host, f"g{gpu}", rate, general.delay_ns if general else 0))
+    return stages
+
+
+def _stage(host: Host, end: str, rate_bps: int, delay_ns: int) -> Link:
+    inner = f"{host.name}{end}"
+    src, dst, segment = (
+        (inner, host.name, SOURCE_RAIL) if host.role == "prefill" else (host.name, inner, DEST_LANDING)
+    )
+    return Link(f"{src}-{dst}", src, dst, segment, rate_bps, delay_ns, 0)
 
 
 def _check_size(spec: LeafSpine) -> None:

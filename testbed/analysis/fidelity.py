@@ -160,7 +160,7 @@ def check_coverage(record: Record) -> Check:
     start, end = busy_window(record)
     slack = record.plan.measure.interval_ns
     sampled = set(record.link_names)
-    bare = [link.name for link in record.plan.topology.links if link.name not in sampled]
+    bare = [link.name for link in record.plan.topology.all_links if link.name not in sampled]
     short = [
         group.name
         for group in record.groups

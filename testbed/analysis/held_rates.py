@@ -30,7 +30,7 @@ def held_rates(record: Record) -> dict[str, float]:
     link sends from one judged sample to the next: the link did not run empty between.
     """
     kmin = {queue.link: queue.kmin_bytes for queue in record.plan.queues if queue.marking}
-    rated = [link for link in record.plan.topology.links if link.rate_bps]
+    rated = [link for link in record.plan.topology.all_links if link.rate_bps]
     shares = {link.name: _held(record, link, kmin.get(link.name)) for link in rated}
     return {name: share for name, share in shares.items() if share is not None}
 

@@ -45,7 +45,7 @@ def summarise_links(record: Record) -> dict[str, dict[str, Any]]:
     window = busy_window(record)
     queues = {queue.link: queue for queue in record.plan.queues}
     return {
-        link.name: _entry(record, link, queues.get(link.name), window) for link in record.plan.topology.links
+        link.name: _entry(record, link, queues.get(link.name), window) for link in record.plan.topology.all_links
     }
 
 

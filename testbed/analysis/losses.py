@@ -90,7 +90,7 @@ def transfer_losses(record: Record) -> list[TransferLoss]:
     them, so that only what was never made good counts.
     """
     done = completions(record)
-    links = {link.name: link for link in record.plan.topology.links}
+    links = {link.name: link for link in record.plan.topology.all_links}
     ways = [_way(record, completion, links) for completion in done]
     parts = [_progress_intervals(record, *pair) for pair in zip(done, ways, strict=True)]
     intervals = _joined([part for part, _ in parts])

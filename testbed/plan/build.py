@@ -114,7 +114,7 @@ def _transport(scenario: Scenario) -> Transport:
 
 def _queues(scenario: Scenario, topology: Topology) -> tuple[Queue, ...]:
     hosts = {host.name for host in topology.hosts}
-    return tuple(_queue(scenario, link, hosts) for link in topology.links)
+    return tuple(_queue(scenario, link, hosts) for link in topology.all_links)
 
 
 def _queue(scenario: Scenario, link: Link, hosts: set[str]) -> Queue:

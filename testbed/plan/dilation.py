@@ -46,7 +46,8 @@ def _slowed(rate_bps: int, k: float) -> int:
 
 
 def _topology(topology: Topology, k: float) -> Topology:
-    return replace(topology, links=tuple(_link(link, k) for link in topology.links))
+    links, stages = (tuple(_link(link, k) for link in some) for some in (topology.links, topology.stages))
+    return replace(topology, links=links, stages=stages)
 
 
 def _link(link: Link, k: float) -> Link:

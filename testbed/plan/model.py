@@ -19,10 +19,10 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True)
 class Queue:
-    """One egress queue: marks from `kmin_bytes` on, always from `kmax_bytes`, drops at `limit_bytes`.
+    """One queue: marks from `kmin_bytes` on, always from `kmax_bytes`, drops at `limit_bytes`.
 
     `pmax` is the marking probability just below `kmax_bytes`. `marking` is False for a host's own
-    egress, which only shapes. `xoff_bytes` is where PFC would pause (None: not watched).
+    egress and the stages inside hosts, which only shape. `xoff_bytes` is where PFC would pause (None: not watched).
     """
 
     link: str
@@ -59,7 +59,8 @@ class Transfer:
 
     `wire_bytes` counts headers as the queues do. `ideal_ns` is the time it takes alone on an idle
     fabric: wire bytes over the slowest link of its path, plus the path's propagation delay.
-    `pace_bps` is the rate at which the sender paces its payload, 0 for as fast as TCP goes.
+    `pace_bps` is the rate at which the sender paces its payload, 0 for as fast as TCP goes. `src_gpu`
+    and `dst_gpu` count from 1 within their hosts.
     """
 
     id: int
@@ -72,6 +73,8 @@ class Transfer:
     dst_port: int
     ideal_ns: int
     pace_bps: int = 0
+    src_gpu: int = 1
+    dst_gpu: int = 1
 
 
 @dataclass(frozen=True)

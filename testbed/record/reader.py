@@ -98,7 +98,7 @@ class Record:
     @cached_property
     def link_names(self) -> tuple[str, ...]:
         """The links that were sampled, in the plan's order."""
-        return tuple(link.name for link in self.plan.topology.links if link.name in self._columns)
+        return tuple(link.name for link in self.plan.topology.all_links if link.name in self._columns)
 
     def series(self, link: str) -> LinkSeries:
         """Return the samples of `link`, empty when it was not sampled; KeyError when no link is called so."""
@@ -277,7 +277,7 @@ def _links(header: Mapping[str, Any], name: str, plan: Plan) -> tuple[str, ...]:
     if header.get("fields") != list(layout.SAMPLE_FIELDS):
         raise Damage(f"{name} has the fields {header.get('fields')}, not {list(layout.SAMPLE_FIELDS)}")
     links = tuple(header.get("links") or ())
-    unknown = set(links) - {link.name for link in plan.topology.links}
+    unknown = set(links) - {link.name for link in plan.topology.all_links}
     if unknown:
         raise Damage(f"{name} has links that are not in the plan: {', '.join(sorted(unknown))}")
     return links

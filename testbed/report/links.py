@@ -130,7 +130,7 @@ def group_links(record: Record, summary: Mapping[str, Any]) -> tuple[Window, tup
 
 
 def _of_segment(plan: Plan, figures: Mapping[str, Any], segment: str) -> list[Link]:
-    links = [link for link in plan.topology.links if link.segment == segment and link.name in figures]
+    links = [link for link in plan.topology.all_links if link.segment == segment and link.name in figures]
     return sorted(links, key=lambda link: badness(figures[link.name]), reverse=True)
 
 

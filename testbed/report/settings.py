@@ -61,7 +61,7 @@ def setting_tables(plan: Plan) -> tuple[Table, ...]:
 
 def queue_kinds(plan: Plan) -> tuple[QueueKind, ...]:
     """Return the plan's queues, alike ones of a segment together, in the order of the path."""
-    links = {link.name: link for link in plan.topology.links}
+    links = {link.name: link for link in plan.topology.all_links}
     alike: dict[tuple[object, ...], list[Queue]] = {}
     for queue in plan.queues:
         link = links[queue.link]
