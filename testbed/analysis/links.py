@@ -14,7 +14,7 @@ from testbed.analysis.stats import NS_PER_MS, Floats, weighted_percentile
 from testbed.analysis.transfers import busy_window
 from testbed.plan.model import Queue
 from testbed.record.reader import LinkSeries, Record
-from topologies.model import DEST_LEAF, SOURCE_RAIL, Link
+from topologies.model import SOURCE_LEAF, SPINE, Link
 
 ETHERNET_HEADER = 14
 
@@ -40,18 +40,19 @@ def summarise_links(record: Record) -> dict[str, dict[str, Any]]:
     record. Queue percentiles are time-weighted. `standing_ms` is the time within stretches of at least one
     progress interval in which each sample had more than two full packets; on a host's own egress
     (`source-rail`) that is normal whenever the host sends at full rate. A link without samples has None for
-    every figure.
+    every figure. A stage inside a host has an entry like any cable.
     """
     window = busy_window(record)
     queues = {queue.link: queue for queue in record.plan.queues}
     return {
-        link.name: _entry(record, link, queues.get(link.name), window) for link in record.plan.topology.all_links
+        link.name: _entry(record, link, queues.get(link.name), window)
+        for link in record.plan.topology.all_links
     }
 
 
 def fabric_utilisation(links: dict[str, dict[str, Any]]) -> float | None:
     """Return the mean utilisation of the links between switches, None where there are none or no samples."""
-    between = [entry for entry in links.values() if entry["segment"] not in (SOURCE_RAIL, DEST_LEAF)]
+    between = [entry for entry in links.values() if entry["segment"] in (SOURCE_LEAF, SPINE)]
     known = [entry["utilisation"]["mean"] for entry in between if entry["utilisation"]["mean"] is not None]
     return sum(known) / len(known) if known else None
 

@@ -1,6 +1,7 @@
 """Where the time of each transfer went: exactly fct - wire time, split over links, sender and start-up.
 
-A transfer alone on its path receives at r0, the rate of the path's slowest link. Receiving at r(t) it falls
+A transfer alone on its path receives at r0, the rate of the path's slowest cable: a stage inside a host
+that is slower (PCIe, the way through host memory) is a loss like any other. Receiving at r(t) it falls
 behind by the integral of 1 - r(t)/r0, which over the whole transfer is its completion time minus its wire
 bytes at r0. The receiver's progress cuts that integral into intervals; the samples say which queue on the
 transfer's own path stood meanwhile. Not a judgement (`verdict` makes it), and no packet is followed. Called
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from testbed.analysis.intervals import Intervals, Way, joined, progress_intervals, way_of, wire_ns
 from testbed.analysis.links import STANDING_PACKETS, full_packet_bytes
 from testbed.analysis.stats import Floats, Ints, integral_of
 from testbed.analysis.transfers import Completion, completions
@@ -21,11 +23,33 @@ from testbed.record.reader import LinkSeries, Record
 from topologies.model import SEGMENTS, Link
 
 SENDER = "sender"
+NOTHING = "nothing"
+CAUSES = (*SEGMENTS, SENDER, NOTHING)
+"""What can hold a transfer up at a moment."""
 
 BUSY_SHARE = 0.9
 """A queue held a transfer up during an interval only if it was not empty for at least this share of it: a
 link whose queue drains every so often has capacity to spare. Not 1, because a sample can fall between two
 packets."""
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """One transfer from its start to its end, as arrays of one length, an entry for each interval.
+
+    `start_ns` and `end_ns` are scenario time, `rate_bps` what arrived meanwhile in bits/s on the wire.
+    `cause` is a position in `CAUSES`: the segment on the transfer's path that limited it, the sender, or
+    nothing where no time was lost for good or a transfer alone would have lost it too (the first interval).
+    """
+
+    start_ns: Floats
+    end_ns: Floats
+    cause: Ints
+    rate_bps: Floats
+
+
+def _no_timeline() -> Timeline:
+    return Timeline(np.empty(0), np.empty(0), np.empty(0, np.int64), np.empty(0))
 
 
 @dataclass(frozen=True)
@@ -49,6 +73,7 @@ class TransferLoss:
     sender_ns: float
     by_link: Mapping[str, float] = field(default_factory=dict)
     by_segment: Mapping[str, float] = field(default_factory=dict)
+    timeline: Timeline = field(default_factory=_no_timeline, compare=False, repr=False)
 
     @property
     def lost_ns(self) -> float:
@@ -59,25 +84,6 @@ class TransferLoss:
     def avoidable_ns(self) -> float:
         """What could have been better: the losses to links and to the sender."""
         return sum(self.by_link.values()) + self.sender_ns
-
-
-@dataclass(frozen=True)
-class _Way:
-    """What is known of a transfer's path: its certain links in order, and the rate of the slowest of the
-    path."""
-
-    links: tuple[str, ...]
-    rate_bps: int
-
-
-@dataclass(frozen=True)
-class _Intervals:
-    """All progress intervals of all transfers: owner's position, edges (ns), and what was lost for good."""
-
-    owner: Ints
-    start_ns: Floats
-    end_ns: Floats
-    lost_ns: Floats
 
 
 def transfer_losses(record: Record) -> list[TransferLoss]:
@@ -91,16 +97,18 @@ def transfer_losses(record: Record) -> list[TransferLoss]:
     """
     done = completions(record)
     links = {link.name: link for link in record.plan.topology.all_links}
-    ways = [_way(record, completion, links) for completion in done]
-    parts = [_progress_intervals(record, *pair) for pair in zip(done, ways, strict=True)]
-    intervals = _joined([part for part, _ in parts])
+    ways = [way_of(record, completion) for completion in done]
+    parts = [progress_intervals(record, *pair) for pair in zip(done, ways, strict=True)]
+    intervals = joined([part for part, _ in parts])
     culprits = _culprits(record, intervals, ways, links)
-    names = list(links)
-    table = np.zeros((len(done), len(names) + 1))
+    table = np.zeros((len(done), len(links) + 1))
     np.add.at(table, (intervals.owner, culprits), intervals.lost_ns)  # the last column is the sender's
+    timelines = _timelines(done, [part for part, _ in parts], _causes(intervals, culprits, links))
     return [
-        _loss(completion, way, unavoidable, row, names, links)
-        for completion, way, (_, unavoidable), row in zip(done, ways, parts, table, strict=True)
+        _loss(completion, way, unavoidable, row, links, timeline)
+        for completion, way, (_, unavoidable), row, timeline in zip(
+            done, ways, parts, table, timelines, strict=True
+        )
     ]
 
 
@@ -112,68 +120,7 @@ def path_is_known(record: Record, completion: Completion) -> bool:
     return len(record.plan.topology.candidate_paths(transfer.src, transfer.dst)) == 1
 
 
-def _way(record: Record, completion: Completion, links: Mapping[str, Link]) -> _Way:
-    transfer = completion.transfer
-    measured = record.paths.get(transfer.id)
-    if measured:
-        return _Way(measured, min(links[name].rate_bps for name in measured))
-    candidates = record.plan.topology.candidate_paths(transfer.src, transfer.dst)
-    certain = tuple(name for name in candidates[0] if all(name in path for path in candidates))
-    return _Way(certain, max(min(links[name].rate_bps for name in path) for path in candidates))
-
-
-def _wire_ns(completion: Completion, way: _Way) -> float:
-    return completion.transfer.wire_bytes * 8e9 / way.rate_bps
-
-
-def _progress_intervals(record: Record, completion: Completion, way: _Way) -> tuple[_Intervals, float]:
-    """Return the intervals of one transfer after its unavoidable start, and how long that start was (ns)."""
-    start, wire_ns = completion.outcome.start_ns, _wire_ns(completion, way)
-    unavoidable = max(0.0, completion.transfer.ideal_ns - wire_ns)
-    moments, share = _received_share(record, completion, start + unavoidable)
-    behind = (moments - start) - share * wire_ns
-    # What is still missing at the end, looking back: the largest lag that is never made good later.
-    kept = np.maximum(np.minimum.accumulate(behind[::-1])[::-1], 0.0)
-    kept[0] = 0.0
-    owner = np.zeros(len(moments) - 2, np.int64)
-    return _Intervals(owner, moments[1:-1], moments[2:], np.diff(kept)[1:]), float(kept[1])
-
-
-def _received_share(record: Record, completion: Completion, begun_ns: float) -> tuple[Floats, Floats]:
-    """Return moments from start to end (ns) and the share of the transfer that had arrived by each.
-
-    The first is the start, the second where the unavoidable start-up is over. Nothing arrives before the
-    first byte does.
-    """
-    times, received = record.progress(completion.transfer.id)
-    start, end = completion.outcome.start_ns, completion.end_ns
-    begun = min(begun_ns, end)
-    inside = (times > begun) & (times < end)
-    total = max(completion.transfer.bytes, 1)
-    arrived = (
-        np.clip(np.maximum.accumulate(received), 0, total) / total if len(received) else received / total
-    )
-    earlier = arrived[times <= begun]
-    at_begun = float(earlier[-1]) if len(earlier) else 0.0
-    first = completion.outcome.first_byte_ns
-    quiet = [first] if first is not None and begun < first < min(times[inside], default=end) else []
-    moments = np.concatenate(([start, begun], quiet, times[inside], [end])).astype(np.float64)
-    share = np.concatenate(([0.0, at_begun], [at_begun] * len(quiet), arrived[inside], [1.0]))
-    return moments, share
-
-
-def _joined(parts: Sequence[_Intervals]) -> _Intervals:
-    if not parts:
-        return _Intervals(np.empty(0, np.int64), np.empty(0), np.empty(0), np.empty(0))
-    return _Intervals(
-        np.repeat(np.arange(len(parts)), [len(part.owner) for part in parts]),
-        np.concatenate([part.start_ns for part in parts]),
-        np.concatenate([part.end_ns for part in parts]),
-        np.concatenate([part.lost_ns for part in parts]),
-    )
-
-
-def _culprits(record: Record, intervals: _Intervals, ways: Sequence[_Way], links: Mapping[str, Link]) -> Ints:
+def _culprits(record: Record, intervals: Intervals, ways: Sequence[Way], links: Mapping[str, Link]) -> Ints:
     """Return for each interval the number of the link it is charged to; the number of links means the
     sender."""
     culprit = np.full(len(intervals.owner), len(links), np.int64)
@@ -197,7 +144,30 @@ def _culprits(record: Record, intervals: _Intervals, ways: Sequence[_Way], links
     return culprit
 
 
-def _users(ways: Sequence[_Way]) -> dict[str, list[int]]:
+def _causes(intervals: Intervals, culprits: Ints, links: Mapping[str, Link]) -> Ints:
+    """Return the position in `CAUSES` for each interval; `culprits` are numbers of links, one more means
+    the sender."""
+    of_link = [CAUSES.index(link.segment) for link in links.values()]
+    causes = np.array([*of_link, CAUSES.index(SENDER)])[culprits]
+    return np.where(intervals.lost_ns > 0, causes, CAUSES.index(NOTHING))
+
+
+def _timelines(done: Sequence[Completion], parts: Sequence[Intervals], causes: Ints) -> list[Timeline]:
+    """Cut the causes of all intervals by transfer, and put each transfer's unavoidable start before them."""
+    ends = np.cumsum([len(part.owner) for part in parts])[:-1]
+    mine = np.split(causes, ends) if len(parts) else []
+    return [
+        Timeline(
+            np.concatenate(([completion.outcome.start_ns], part.start_ns)),
+            np.concatenate((part.start_ns[:1], part.end_ns)),
+            np.concatenate(([CAUSES.index(NOTHING)], own)),
+            np.concatenate(([0.0], part.rate_bps)),
+        )
+        for completion, part, own in zip(done, parts, mine, strict=True)
+    ]
+
+
+def _users(ways: Sequence[Way]) -> dict[str, list[int]]:
     users: dict[str, list[int]] = {}
     for position, way in enumerate(ways):
         for name in way.links:
@@ -218,17 +188,17 @@ def _means(series: LinkSeries, start_ns: Floats, end_ns: Floats) -> tuple[Floats
 
 def _loss(
     completion: Completion,
-    way: _Way,
+    way: Way,
     unavoidable_ns: float,
     row: Floats,
-    names: Sequence[str],
     links: Mapping[str, Link],
+    timeline: Timeline,
 ) -> TransferLoss:
-    by_link = {name: float(lost) for name, lost in zip(names, row[:-1], strict=True) if lost}
+    by_link = {name: float(lost) for name, lost in zip(links, row[:-1], strict=True) if lost}
     by_segment = dict.fromkeys(SEGMENTS, 0.0)
     for name, lost in by_link.items():
         by_segment[links[name].segment] += lost
-    wire_ns = _wire_ns(completion, way)
+    wire = wire_ns(completion, way)
     transfer = completion.transfer
     return TransferLoss(
         id=transfer.id,
@@ -236,10 +206,11 @@ def _loss(
         dst=transfer.dst,
         fct_ns=completion.fct_ns,
         ideal_ns=transfer.ideal_ns,
-        wire_ns=wire_ns,
+        wire_ns=wire,
         unavoidable_ns=unavoidable_ns,
-        ahead_ns=min(0.0, completion.fct_ns - wire_ns),
+        ahead_ns=min(0.0, completion.fct_ns - wire),
         sender_ns=float(row[-1]),
         by_link=by_link,
         by_segment={**by_segment, SENDER: float(row[-1])},
+        timeline=timeline,
     )

@@ -45,7 +45,7 @@ class Span:
 
 def spans_of(case: Case) -> list[Span]:
     """Run the toy from event to event: a start, the end of a ramp, the last byte of a transfer."""
-    links = {link.name: link for link in case.plan.topology.links}
+    links = {link.name: link for link in case.plan.topology.all_links}
     delays = [sum(links[name].delay_ns for name in path) for path in case.paths]
     begin = [t.start_ns + delay for t, delay in zip(case.plan.transfers, delays, strict=True)]
     left = [t.wire_bytes * 8.0 for t in case.plan.transfers]

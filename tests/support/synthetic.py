@@ -25,11 +25,15 @@ from testbed.plan.model import Deadline, Measure, Plan, Queue, Routing, Transfer
 from testbed.record import layout
 from tests.support.fluid import Case, Floats, Span, arrival, spans_of
 from topologies import LeafSpine, Topology, build_leaf_spine
-from topologies.model import SOURCE_RAIL, Link
+from topologies.leaf_spine import Slower, Stage
+from topologies.model import DEST_LANDING, SOURCE_RAIL, Link
 
 MIB = 1 << 20
 HEADERS = 66
 """Ethernet, IP and TCP with timestamps, in bytes for each packet."""
+
+INSIDE = (SOURCE_RAIL, DEST_LANDING)
+"""Segments whose queues are a host's own: they shape and do not mark."""
 
 KMIN, KMAX = 100_000, 400_000
 LEAD_NS = 200_000
@@ -79,6 +83,27 @@ def slow_sender(size: int = 16 * MIB, dilation: float = 1) -> Case:
     return Case(plan, case.paths, tuple(33e9 for _ in case.paths))
 
 
+def slow_rail(size: int = 16 * MIB, dilation: float = 1) -> Case:
+    """The baseline of four with a rail of 40 Gbit/s in one prefill host: the queue stands at p2g1-p2."""
+    slow = Slower("p2", 1, 40_000_000_000)
+    topology = _topology([1, 1, 2, 2], [3, 3, 4, 4], fabric_gbps=400, slower=(slow,))
+    return _case("slow-rail", topology, [(f"p{i}", f"d{i}") for i in range(1, 5)], size, dilation)
+
+
+def slow_landing(size: int = 16 * MIB, dilation: float = 1) -> Case:
+    """Two hosts send to one that lands 25 Gbit/s: the queue stands at d1-d1g1, not at its downlink."""
+    topology = _topology([1, 2], [3], fabric_gbps=400, landing=Stage(25_000_000_000, 1000, False))
+    return _case("slow-landing", topology, [("p1", "d1"), ("p2", "d1")], size, dilation)
+
+
+def two_culprits(size: int = 16 * MIB, dilation: float = 1) -> Case:
+    """Three hosts send to one, three others from rails at a third of the rate: each costs about half."""
+    slower = tuple(Slower(f"p{i}", 1, 33_000_000_000) for i in (4, 5, 6))
+    topology = _topology([1, 1, 1, 2, 2, 2], [3, 4, 4, 4], fabric_gbps=400, slower=slower)
+    pairs = [("p1", "d1"), ("p2", "d1"), ("p3", "d1"), ("p4", "d2"), ("p5", "d3"), ("p6", "d4")]
+    return _case("two-culprits", topology, pairs, size, dilation)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "incast": incast,
     "baseline": baseline,
@@ -86,11 +111,19 @@ CASES: dict[str, Callable[[], Case]] = {
     "hot-uplink": hot_uplink,
     "shared-rail": shared_rail,
     "slow-sender": slow_sender,
+    "slow-rail": slow_rail,
+    "slow-landing": slow_landing,
+    "two-culprits": two_culprits,
 }
 
 
 def _topology(
-    prefill: Sequence[int], decode: Sequence[int], fabric_gbps: int, leaves: int | None = None
+    prefill: Sequence[int],
+    decode: Sequence[int],
+    fabric_gbps: int,
+    leaves: int | None = None,
+    landing: Stage | None = None,
+    slower: tuple[Slower, ...] = (),
 ) -> Topology:
     return build_leaf_spine(
         LeafSpine(
@@ -103,6 +136,8 @@ def _topology(
             fabric_delay_ns=1000,
             prefill_leaves=tuple(prefill),
             decode_leaves=tuple(decode),
+            landing=landing,
+            slower=slower,
         )
     )
 
@@ -117,7 +152,10 @@ def _case(
 ) -> Case:
     choices = [topology.candidate_paths(*pair) for pair in pairs]
     spines = spine_of or range(len(pairs))
-    paths = tuple(choice[spine % len(choice)] for choice, spine in zip(choices, spines, strict=True))
+    paths = tuple(
+        topology.through_hosts(src, 1, dst, 1, choice[spine % len(choice)])
+        for (src, dst), choice, spine in zip(pairs, choices, spines, strict=True)
+    )
     transfers = tuple(_transfer(topology, i, *pair, size) for i, pair in enumerate(pairs))
     plan = Plan(
         format_version=1,
@@ -130,7 +168,7 @@ def _case(
         mtu=4200,
         framework="os-ken",
         topology=topology,
-        queues=tuple(_queue(link) for link in topology.links),
+        queues=tuple(_queue(link) for link in topology.all_links),
         transport=Transport("tcp", "dctcp", True, 1_000_000),
         routing=Routing("ecmp", ("ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst"), 1),
         transfers=transfers,
@@ -153,13 +191,13 @@ def _transfer(topology: Topology, number: int, src: str, dst: str, size: int) ->
 
 
 def _queue(link: Link) -> Queue:
-    host = link.segment == SOURCE_RAIL
+    host = link.segment in INSIDE
     return Queue(link.name, KMIN, KMAX, 0.2, 8_000_000, None if host else 2_000_000, not host)
 
 
 def _ideal_last_end(case: Case) -> int:
     """The busiest link's wire bytes at its rate, which is when perfect sharing would end these bursts."""
-    links = {link.name: link for link in case.plan.topology.links}
+    links = {link.name: link for link in case.plan.topology.all_links}
     load = dict.fromkeys(links, 0)
     for transfer, path in zip(case.plan.transfers, case.paths, strict=True):
         for name in path:
@@ -204,10 +242,11 @@ def reseal(folder: Path) -> None:
 def datapath_flows(case: Case) -> str:
     """Return what Open vSwitch would print for these paths, one flow for each transfer and switch."""
     hosts = {host.name: host for host in case.plan.topology.hosts}
+    cables = {link.name for link in case.plan.topology.links}
     lines: list[str] = []
     for transfer, path in zip(case.plan.transfers, case.paths, strict=True):
         source, target = hosts[transfer.src], hosts[transfer.dst]
-        for arrived, left in pairwise(path):
+        for arrived, left in pairwise(name for name in path if name in cables):
             here, before = left.split("-")[0], arrived.split("-")[0]
             lines.append(
                 f"ufid:{len(lines):08x}-0000-4000-8000-000000000000, skb_priority(0/0),skb_mark(0/0),"
@@ -258,8 +297,8 @@ def _outcome(case: Case, transfer: Transfer, first_ns: float, end_ns: float) -> 
 def _write_samples(folder: Path, case: Case, spans: Sequence[Span]) -> None:
     interval = case.plan.measure.interval_ns
     times = np.arange(-LEAD_NS, spans[-1].end_ns + LEAD_NS, interval)
-    links = case.plan.topology.links
-    hosts = [link for link in links if link.segment == SOURCE_RAIL]
+    links = case.plan.topology.all_links
+    hosts = [link for link in links if link.segment in INSIDE]
     for group, members in (
         (layout.FABRIC, [link for link in links if link not in hosts]),
         (layout.HOSTS, hosts),
@@ -291,7 +330,7 @@ def _link_columns(case: Case, spans: Sequence[Span], link: Link, times: Floats, 
     span_of = np.searchsorted(edges, times, side="right") - 1
     standing = np.array([link.name in span.queued for span in spans] + [False])
     queued = standing[np.clip(span_of, -1, len(spans))] & (span_of >= 0)
-    marking = link.segment != SOURCE_RAIL
+    marking = link.segment not in INSIDE
     level = 1.5 * KMIN if marking else 16_000
     backlog = np.where(queued, np.rint(level * (1 + 0.3 * np.sin(times / 37_000 + number))), 0)
     packets = np.floor(total / 4214)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.analysis.losses import SENDER, TransferLoss, transfer_losses
+from testbed.analysis.losses import CAUSES, SENDER, TransferLoss, transfer_losses
 from testbed.record import layout
 from testbed.record.reader import Progress, Record, SampleGroup
-from tests.support.synthetic import CASES, baseline, shared_rail, write_record
+from tests.support.synthetic import CASES, baseline, shared_rail, slow_landing, slow_rail, write_record
 from topologies.model import SEGMENTS
 
 MS = 1_000_000
@@ -192,7 +192,7 @@ def test_the_parts_add_up_to_the_whole(
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_the_parts_add_up_in_every_toy_run(name: str, tmp_path: Path) -> None:
     losses = transfer_losses(Record.open(write_record(tmp_path, CASES[name]())))
-    assert len(losses) >= 3
+    assert len(losses) >= 2
     for loss in losses:
         assert _sum(loss) == pytest.approx(loss.fct_ns - loss.wire_ns, rel=1e-9)
 
@@ -202,3 +202,44 @@ def test_transfers_that_share_a_host_lose_to_its_rail_a_third_each(tmp_path: Pat
     for loss in losses:
         # Each has a third of the rate: of its three wire times two are lost, less the start-up ramp's part.
         assert loss.by_link["p1-leaf1"] == pytest.approx(2 * loss.wire_ns, rel=0.05)
+
+
+def test_a_slow_rail_is_a_loss_against_the_cables(tmp_path: Path) -> None:
+    losses = {loss.src: loss for loss in transfer_losses(Record.open(write_record(tmp_path, slow_rail())))}
+    slow = losses["p2"]
+    assert slow.wire_ns == losses["p1"].wire_ns  # both at 100 Gbit/s, though p2's rail has 40
+    # At 40 of 100 Gbit/s it takes 2.5 wire times, of which 1.5 are lost, less the start-up ramp's part.
+    assert slow.by_link["p2g1-p2"] == pytest.approx(1.5 * slow.wire_ns, rel=0.05)
+    assert losses["p1"].by_link == {}
+
+
+def test_a_slow_landing_is_charged_also_where_the_path_was_not_measured(tmp_path: Path) -> None:
+    record = Record.open(write_record(tmp_path, slow_landing()))
+    for loss in transfer_losses(replace(record, paths={0: None, 1: None})):
+        assert set(loss.by_link) == {"d1-d1g1"}
+        assert loss.wire_ns == record.plan.transfers[loss.id].wire_bytes * 8 / 100
+
+
+def test_the_timeline_says_what_limited_when(idle: Record) -> None:
+    backlogs = {"leaf3-d1": [0, STANDING, 0], "spine1-leaf3": [0, 0, STANDING]}
+    loss = _only(_changed(idle, [(MS, 0.5), (2 * MS, 0.6), (3 * MS, 1.0)], backlogs))
+    line = loss.timeline
+    assert [CAUSES[number] for number in line.cause] == ["nothing", "sender", "dest-leaf", "spine"]
+    assert line.start_ns.tolist() == pytest.approx([0, 4000, MS, 2 * MS], abs=1)
+    assert line.end_ns.tolist() == pytest.approx([4000, MS, 2 * MS, 3 * MS], abs=1)
+    bits = idle.plan.transfers[0].wire_bytes * 8
+    expected = [0, 0.5 * bits / 0.996e-3, 0.1 * bits / 1e-3, 0.4 * bits / 1e-3]
+    assert line.rate_bps.tolist() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_timeline_holds_all_bytes_and_all_of_the_time(name: str, tmp_path: Path) -> None:
+    record = Record.open(write_record(tmp_path, CASES[name]()))
+    for loss, outcome, transfer in zip(
+        transfer_losses(record), record.outcomes, record.plan.transfers, strict=True
+    ):
+        line = loss.timeline
+        assert (line.start_ns[0], line.end_ns[-1]) == (outcome.start_ns, outcome.end_ns)
+        assert (line.start_ns[1:] == line.end_ns[:-1]).all()
+        bits = (line.rate_bps * (line.end_ns - line.start_ns)).sum() / 1e9
+        assert bits == pytest.approx(transfer.wire_bytes * 8, rel=1e-6)
