@@ -47,6 +47,7 @@ _TCPI_OPT_ECN = 8
 _RETRANSMISSIONS = struct.Struct("=I")
 _RETRANSMISSIONS_AT = 100
 _DELIVERED_CE_AT = 196
+_SO_RCVBUFFORCE = 33
 _SO_MAX_PACING_RATE = 47
 _MSG_TRUNC = getattr(socket, "MSG_TRUNC", 0x20)
 
@@ -69,7 +70,11 @@ class Endpoint:
 
 @dataclass
 class Flow:
-    """A transfer and what has become of it. Times are nanoseconds of the monotonic clock."""
+    """A transfer and what has become of it. Times are nanoseconds of the monotonic clock.
+
+    `pace_bps` is the rate its sender paces itself at, `priority` the socket priority of its packets,
+    `window_bytes` the largest window its receiver offers; 0 leaves each to the kernel.
+    """
 
     id: int
     src: Endpoint
@@ -77,6 +82,8 @@ class Flow:
     bytes: int
     start_ns: int
     pace_bps: int = 0
+    priority: int = 0
+    window_bytes: int = 0
     sender: socket.socket | None = None
     receiver: socket.socket | None = None
     sent: int = 0
@@ -120,14 +127,21 @@ class Replay:
 
     def prepare(self) -> None:
         """Listen at every destination."""
-        for host, ip, port in sorted({(f.dst.host, f.dst.ip, f.dst.port) for f in self._flows}):
+        for (host, ip, port), window in sorted(self._destinations().items()):
             with self._namespace(host):
                 listener = self._socket()
+            if window:
+                # A buffer set by hand is not tuned, and tuning would raise the window again.
+                listener.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 4 * window)
+                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, window)
             listener.bind((ip, port))
             listener.listen(4096)
             self._listeners.append(listener)
             self._register(listener.fileno(), select.EPOLLIN, partial(self._accept, listener))
         self._register(self._timer, select.EPOLLIN, self._on_timer)
+
+    def _destinations(self) -> dict[tuple[str, str, int], int]:
+        return {(f.dst.host, f.dst.ip, f.dst.port): f.window_bytes for f in self._flows}
 
     def run(self, epoch_ns: int, end_ns: int) -> bool:
         """Run all flows, with times counted from `epoch_ns`; return False at `end_ns` if some remain."""
@@ -174,6 +188,8 @@ class Replay:
         with self._namespace(flow.src.host):
             sock = self._socket()
         flow.sender = sock
+        if flow.priority:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, flow.priority)
         if flow.pace_bps:
             sock.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("=Q", flow.pace_bps // 8))
         sock.bind((flow.src.ip, flow.src.port))
@@ -267,7 +283,8 @@ class Replay:
             flow.end_ns = time.monotonic_ns()
             self._close(flow)
         else:
-            self._wake_after(flow, min(WAKE_BYTES, flow.bytes - flow.received))
+            wake = min(WAKE_BYTES, flow.window_bytes // 4 or WAKE_BYTES)
+            self._wake_after(flow, min(wake, flow.bytes - flow.received))
 
     def _wake_after(self, flow: Flow, count: int) -> None:
         if count != flow.wake_bytes and flow.receiver is not None:

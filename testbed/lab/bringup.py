@@ -29,16 +29,15 @@ from testbed.lab.netlink import (
 from testbed.lab.ovs import Daemons, start_daemons, stop_inactivity_probes, version
 from testbed.lab.qdiscs import (
     CLASS_ID,
-    FAR,
-    NEAR,
     NETEM_LIMIT,
     QUEUE_HANDLE,
     ROOT_HANDLE,
     delay_lines,
-    path_delays_ns,
+    delays_ns,
     ramp_probability,
     rate_class,
 )
+from testbed.lab.stages import build_landing, build_rails, stages_of
 from testbed.lab.system import network_namespace, run
 from testbed.plan.model import Plan, Queue
 from topologies.model import Link
@@ -109,16 +108,34 @@ def _shape(plan: Plan) -> None:
         else:
             with network_namespace(namespace(link.src)):
                 own = Netlink(NETLINK_ROUTE)
-                _shape_link(own, link, queues[link.name], plan)
+                _shape_nic(own, link, queues[link.name], plan)
                 own.close()
     netlink.close()
 
 
-def _shape_link(netlink: Netlink, link: Link, queue: Queue, plan: Plan) -> None:
-    """Give the link's interface, in the calling thread's namespace, its rate and its queue."""
+def _shape_nic(netlink: Netlink, link: Link, queue: Queue, plan: Plan) -> None:
+    """Shape a host's NIC and build the stages inside the host, in its namespace."""
+    host = plan.topology.host(link.src)
+    stages = stages_of(plan, host.name)
+    if stages and host.role == "prefill":
+        _add_rate(netlink, link, plan)
+        build_rails(netlink, host, plan)
+        return
+    _shape_link(netlink, link, queue, plan)
+    if stages:
+        build_landing(netlink, host, plan)
+
+
+def _add_rate(netlink: Netlink, link: Link, plan: Plan) -> int:
     index = socket.if_nametoindex(link.name)
     netlink.add_qdisc(index, ROOT_HANDLE, TC_H_ROOT, "htb", htb_options(default_class=1))
     netlink.add_class(index, CLASS_ID, ROOT_HANDLE, "htb", rate_class(link, plan).options())
+    return index
+
+
+def _shape_link(netlink: Netlink, link: Link, queue: Queue, plan: Plan) -> None:
+    """Give the link's interface, in the calling thread's namespace, its rate and its queue."""
+    index = _add_rate(netlink, link, plan)
     kind, options = ("red", _marking(queue)) if queue.marking else ("bfifo", fifo_options(queue.limit_bytes))
     netlink.add_qdisc(index, QUEUE_HANDLE, CLASS_ID, kind, options)
 
@@ -133,11 +150,9 @@ def _marking(queue: Queue) -> bytes:
 
 
 def _add_delays(netlink: Netlink, plan: Plan) -> None:
-    delays = path_delays_ns(plan)
-    for name, delay_ns in zip((NEAR, FAR), delays, strict=True):
-        if any(delays):
-            options = netem_options(delay_ns=delay_ns, limit_packets=NETEM_LIMIT)
-            netlink.add_qdisc(socket.if_nametoindex(name), ROOT_HANDLE, TC_H_ROOT, "netem", options)
+    for name, delay_ns in delays_ns(plan).items():
+        options = netem_options(delay_ns=delay_ns, limit_packets=NETEM_LIMIT)
+        netlink.add_qdisc(socket.if_nametoindex(name), ROOT_HANDLE, TC_H_ROOT, "netem", options)
 
 
 def _read_back(plan: Plan, report: dict[str, Any]) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import warnings
 from typing import Any
 
 from testbed.lab.hosts import make_namespaces, switch_off_offloads
-from testbed.lab.qdiscs import FAR, NEAR, path_delays_ns
+from testbed.lab.qdiscs import delays_ns
 from testbed.lab.system import run
 from testbed.plan.model import Plan
 
@@ -163,7 +163,7 @@ def build_network(plan: Plan) -> Mininet:
 
 def _make_cables(plan: Plan) -> None:
     hosts = {host.name: host for host in plan.topology.hosts}
-    lines = [f"link add {name} type ifb" for name in (NEAR, FAR) if any(path_delays_ns(plan))]
+    lines = [f"link add {name} type ifb" for name in delays_ns(plan)]
     up = [line.split()[2] for line in lines]
     pairs = zip(plan.topology.links[::2], plan.topology.links[1::2], strict=True)
     for there, back in pairs:

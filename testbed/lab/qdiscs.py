@@ -23,6 +23,9 @@ NEAR = "delay-near"
 FAR = "delay-far"
 """Interface whose netem delays packets that cross a spine."""
 
+OF_PREFILL = "-p"
+"""Ending of the delay stages that only prefill hosts' packets take."""
+
 REAL_LATENESS_NS = 50_000
 """How late a timer of a real clock may come."""
 
@@ -60,8 +63,12 @@ def ramp_probability(pmax: float) -> float:
     return pmax / (2 - pmax)
 
 
-def path_delays_ns(plan: Plan) -> tuple[int, int]:
-    """Return the one-way delay between hosts of one leaf and of two leaves, in nanoseconds."""
+def delays_ns(plan: Plan) -> dict[str, int]:
+    """Return the delay stages a plan needs, by interface; none where nothing takes time.
+
+    A prefill host's packets have stages of their own where its GPUs or the decode hosts' are a way
+    off: what leaves it is KV, and what comes back does not touch a GPU.
+    """
     access = fabric = 0
     names = {host.name for host in plan.topology.hosts}
     for link in plan.topology.links:
@@ -69,30 +76,48 @@ def path_delays_ns(plan: Plan) -> tuple[int, int]:
             access = link.delay_ns
         elif link.dst not in names:
             fabric = link.delay_ns
-    return 2 * access, 2 * access + 2 * fabric
+    inside = _inside_ns(plan)
+    ways = {NEAR: 2 * access, FAR: 2 * access + 2 * fabric}
+    if inside:
+        ways |= {name + OF_PREFILL: delay + inside for name, delay in ways.items()}
+    return ways if any(ways.values()) else {}
+
+
+def _inside_ns(plan: Plan) -> int:
+    """Return what the stages inside a sending and a receiving host add to a packet's way."""
+    longest: dict[str, int] = {}
+    for stage in plan.topology.stages:
+        longest[stage.segment] = max(longest.get(stage.segment, 0), stage.delay_ns)
+    return sum(longest.values())
+
+
+def ways_of(host: Host, plan: Plan) -> tuple[str, str]:
+    """Return the delay stages of a host's packets to its own leaf and to others."""
+    own = OF_PREFILL if host.role == "prefill" and _inside_ns(plan) else ""
+    return NEAR + own, FAR + own
 
 
 def delay_lines(plan: Plan) -> list[str]:
-    """Return the `tc` lines of the filters that lead packets into the two delay stages."""
-    if not any(path_delays_ns(plan)):
+    """Return the `tc` lines of the filters that lead packets into the delay stages."""
+    if not delays_ns(plan):
         return []
     lines: list[str] = []
     for host in plan.topology.hosts:
-        lines += _redirect_lines(host)
+        lines += _redirect_lines(host, ways_of(host, plan))
     return lines
 
 
-def _redirect_lines(host: Host) -> list[str]:
+def _redirect_lines(host: Host, ways: tuple[str, str]) -> list[str]:
     """Return the lines for the leaf's port towards `host`.
 
     Open vSwitch deletes an `ingress` qdisc from its ports when it looks at them again, at any change of
     a link. `clsact` does the same work and is left alone, because it has another name.
     """
-    port = f"{host.leaf}-{host.name}"
+    port, (near, far) = f"{host.leaf}-{host.name}", ways
     subnet = host.ip.rsplit(".", 1)[0] + ".0/24"
     redirect = "action mirred egress redirect dev"
     return [
         f"qdisc add dev {port} clsact",
-        f"filter add dev {port} ingress protocol ip prio 1 u32 match ip dst {subnet} {redirect} {NEAR}",
-        f"filter add dev {port} ingress protocol all prio 2 matchall {redirect} {FAR}",
+        f"filter add dev {port} ingress protocol ip prio 1 u32 match ip dst {subnet} {redirect} {near}",
+        f"filter add dev {port} ingress protocol all prio 2 matchall {redirect} {far}",
     ]

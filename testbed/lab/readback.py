@@ -15,7 +15,8 @@ from typing import Any
 from testbed.errors import ReadbackError
 from testbed.lab.hosts import namespace, offloads, sysctls
 from testbed.lab.netlink import NETLINK_ROUTE, HtbClass, Netlink
-from testbed.lab.qdiscs import FAR, NEAR, path_delays_ns, ramp_probability, rate_class
+from testbed.lab.qdiscs import delays_ns, ramp_probability, rate_class, ways_of
+from testbed.lab.stages import device_of, queue_handle, stage_class, stages_of
 from testbed.lab.system import network_namespace, run
 from testbed.plan.model import Plan, Queue
 from topologies.model import Host, Link
@@ -160,14 +161,14 @@ _REDIRECTS = re.compile(r"match (\S+) at 16$|Redirect to device (\S+)\)", re.MUL
 _FIRST_FILTER = re.compile(r"^(?=filter protocol ip pref 1 u32 chain 0 *$)", re.MULTILINE)
 
 
-def redirect_item(host: Host, text: str) -> Item:
+def redirect_item(host: Host, ways: tuple[str, str], text: str) -> Item:
     """Compare `tc filter show` of the leaf's port towards a host with the plan.
 
     The leaf's own addresses go to the near stage, all others to the far one.
     """
     subnet = socket.inet_aton(host.ip)[:3].hex() + "00/ffffff00"
     found = [match[1] or match[2] for match in _REDIRECTS.finditer(text)]
-    planned = " ".join([subnet, NEAR, FAR])
+    planned = " ".join([subnet, *ways])
     return equal(f"{host.leaf}-{host.name}", "way to delay", planned, " ".join(found) or "nothing")
 
 
@@ -185,19 +186,19 @@ def delay_items(plan: Plan) -> list[Item]:
 
     `tc` prints microseconds, so the delay is taken from the kernel's own answer.
     """
-    delays = path_delays_ns(plan)
-    if not any(delays):
+    delays = delays_ns(plan)
+    if not delays:
         return []
     netlink = Netlink(NETLINK_ROUTE)
     found = netlink.netem_delays_ns()
     netlink.close()
     items = [
         equal(name, "delay in ns", wanted, found.get(socket.if_nametoindex(name)))
-        for name, wanted in zip((NEAR, FAR), delays, strict=True)
+        for name, wanted in delays.items()
     ]
     ports = {f"{host.leaf}-{host.name}": host for host in plan.topology.hosts}
     texts = filter_texts(list(ports))
-    return items + [redirect_item(host, texts[port]) for port, host in ports.items()]
+    return items + [redirect_item(host, ways_of(host, plan), texts[port]) for port, host in ports.items()]
 
 
 # ---- hosts and switches --------------------------------------------------------------
@@ -207,13 +208,38 @@ def host_items(host: Host, plan: Plan) -> list[Item]:
     """Read back one host: its NIC's queue, TCP settings and offloads."""
     device = f"{host.name}-{host.leaf}"
     with network_namespace(namespace(host.name)):
-        items = port_items([plan.topology.link(device)], plan)
+        items = stage_items(host, plan)
+        if not items or host.role != "prefill":
+            items += port_items([plan.topology.link(device)], plan)
         for key, wanted in sysctls(plan).items():
             with open(f"/proc/sys/net/{key}") as file:
                 items.append(equal(host.name, key, wanted.split(), file.read().split()))
         items += offload_items(device)
         items.append(segment_item(device, json.loads(run(["ip", "-j", "-d", "link", "show", "dev", device]))))
     return items
+
+
+def stage_items(host: Host, plan: Plan) -> list[Item]:
+    """Read back the stages inside a host, in its namespace: rates, buffers, and the way there."""
+    stages = stages_of(plan, host.name)
+    if not stages:
+        return []
+    device = device_of(host)
+    netlink = Netlink(NETLINK_ROUTE)
+    found = netlink.htb_classes(socket.if_nametoindex(device))
+    netlink.close()
+    limits = {queue.link: queue.limit_bytes for queue in plan.queues}
+    shown = json.loads(run(["tc", "-j", "-d", "qdisc", "show", "dev", device]))
+    buffers = {entry["handle"]: entry["options"].get("limit") for entry in shown if entry["kind"] == "bfifo"}
+    items = []
+    for number, stage in enumerate(stages):
+        handle = f"{queue_handle(number) >> 16:x}:"
+        items.append(equal(stage.name, "rate class", True, stage_class(stage, plan) in found))
+        items.append(equal(stage.name, "buffer", limits[stage.name], buffers.get(handle)))
+    if host.role == "prefill":
+        return items
+    text = run(["tc", "filter", "show", "dev", f"{host.name}-{host.leaf}", "ingress"])
+    return [*items, equal(host.name, "way to the stages", True, f"Redirect to device {device})" in text)]
 
 
 def segment_item(device: str, shown: list[dict[str, Any]]) -> Item:

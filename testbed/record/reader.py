@@ -101,14 +101,24 @@ class Record:
         return tuple(link.name for link in self.plan.topology.all_links if link.name in self._columns)
 
     def series(self, link: str) -> LinkSeries:
-        """Return the samples of `link`, empty when it was not sampled; KeyError when no link is called so."""
-        self.plan.topology.link(link)
+        """Return the samples of `link`, empty when it was not sampled; KeyError when no link is called so.
+
+        A NIC behind rails is sampled together with what waits in them, which is taken off again.
+        """
+        own = self.plan.topology.link(link)
         if link not in self._columns:
             return LinkSeries(*(np.empty(0, np.int64) for _ in range(1 + len(layout.SAMPLE_FIELDS))))
-        group, column = self._columns[link]
-        fields = np.array(group.rows[:, column : column + len(layout.SAMPLE_FIELDS)].T, np.int64, order="C")
+        group, fields = self._fields(link)
         fields[1:] -= fields[1:, :1]
+        for stage in self.plan.topology.stages:
+            if stage.dst == own.src and stage.name in self._columns:
+                fields[0] -= self._fields(stage.name)[1][0]
         return LinkSeries(self.sample_times(group), *fields)
+
+    def _fields(self, link: str) -> tuple[SampleGroup, Int64Array]:
+        group, column = self._columns[link]
+        rows = group.rows[:, column : column + len(layout.SAMPLE_FIELDS)]
+        return group, np.array(rows.T, np.int64, order="C")
 
     def totals(self, link: str) -> dict[str, int]:
         """Return what each counter of `link` rose by over the whole record, without reading the samples
@@ -228,10 +238,21 @@ class _Reader:
     def paths(self) -> dict[int, tuple[str, ...] | None]:
         text = self.attempt(lambda: codec.read_text(self._folder, layout.DATAPATH_FLOWS), "")
         try:
-            return measured_paths(text, self._plan)
+            return self._through_hosts(measured_paths(text, self._plan))
         except ValueError as error:
             self._problems.append(f"{layout.DATAPATH_FLOWS} is damaged: {error}")
             return {transfer.id: None for transfer in self._plan.transfers}
+
+    def _through_hosts(
+        self, cables: dict[int, tuple[str, ...] | None]
+    ) -> dict[int, tuple[str, ...] | None]:
+        """Return the paths with the stages inside the hosts at both ends."""
+        topology = self._plan.topology
+        ends = {t.id: (t.src, t.src_gpu, t.dst, t.dst_gpu) for t in self._plan.transfers}
+        return {
+            number: None if path is None else topology.through_hosts(*ends[number], path)
+            for number, path in cables.items()
+        }
 
     def groups(self) -> tuple[SampleGroup, ...]:
         files = (self._folder / layout.RAW).glob("*")

@@ -27,6 +27,7 @@ from testbed.errors import DeadlineError, LabError, TestbedError
 from testbed.lab.bringup import Lab, bring_up
 from testbed.lab.hosts import namespace, tcp_counters
 from testbed.lab.ovs import datapath_flows
+from testbed.lab.stages import priority_of, window_of
 from testbed.lab.system import network_namespace, power_off, wait_until
 from testbed.plan.codec import from_json
 from testbed.plan.dilation import dilated
@@ -164,6 +165,8 @@ def _flow(plan: Plan, number: int) -> Flow:
         bytes=transfer.bytes,
         start_ns=transfer.start_ns,
         pace_bps=transfer.pace_bps,
+        priority=priority_of(plan, transfer),
+        window_bytes=window_of(plan, transfer),
     )
 
 

@@ -33,9 +33,12 @@ from testbed.lab.counters import (
 from testbed.lab.hosts import namespace
 from testbed.lab.netlink import NETLINK_ROUTE, Netlink, qdisc_dump_request, qdisc_request
 from testbed.lab.qdiscs import QUEUE_HANDLE
+from testbed.lab.stages import ROOT as STAGES_ROOT
+from testbed.lab.stages import device_of, queue_handle, stages_of
 from testbed.lab.system import exact_timers, network_namespace, sleep_until_ns
 from testbed.plan.model import Plan
 from testbed.record import layout
+from topologies.model import Host, Link
 
 CHANGED = "the queues of the lab changed during the run"
 
@@ -143,7 +146,10 @@ class Probe:
         self._record = record
         self._stop = False
         self._fabric = [self._switch_reader()]
-        self._hosts = [self._host_reader(host.name, host.leaf) for host in plan.topology.hosts]
+        self._hosts = [
+            self._host_reader(host.name, host.leaf, plan.topology.stages) for host in plan.topology.hosts
+        ]
+        self._hosts += [reader for host in plan.topology.hosts for reader in self._stage_readers(host)]
         self._progress = [self._progress_reader(name) for name in sorted({t.dst for t in plan.transfers})]
         self._transfers = {
             (socket.inet_aton(plan.topology.host(t.src).ip), t.src_port): t.id for t in plan.transfers
@@ -162,12 +168,27 @@ class Probe:
         return QueueReader(Netlink(NETLINK_ROUTE), "red", links, qdisc_dump_request())
 
     @staticmethod
-    def _host_reader(host: str, leaf: str) -> QueueReader:
+    def _host_reader(host: str, leaf: str, stages: tuple[Link, ...]) -> QueueReader:
         device = f"{host}-{leaf}"
         index = host_interface_index(host, device)
+        # Where the GPUs' rails stand in the place of the NIC's one queue, all of them are its queue.
+        railed = any(stage.dst == host for stage in stages)
+        kind, handle = ("htb", STAGES_ROOT) if railed else ("bfifo", QUEUE_HANDLE)
         with network_namespace(namespace(host)):
-            request = qdisc_request(index, QUEUE_HANDLE)
-            return QueueReader(Netlink(NETLINK_ROUTE), "bfifo", {index: device}, request)
+            return QueueReader(Netlink(NETLINK_ROUTE), kind, {index: device}, qdisc_request(index, handle))
+
+    def _stage_readers(self, host: Host) -> list[QueueReader]:
+        stages = stages_of(self._plan, host.name)
+        if not stages:
+            return []
+        index = host_interface_index(host.name, device_of(host))
+        with network_namespace(namespace(host.name)):
+            return [
+                QueueReader(
+                    Netlink(NETLINK_ROUTE), "bfifo", {index: stage.name}, qdisc_request(index, queue_handle(number))
+                )
+                for number, stage in enumerate(stages)
+            ]
 
     @staticmethod
     def _progress_reader(host: str) -> Netlink:

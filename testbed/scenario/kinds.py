@@ -18,6 +18,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from testbed import units
 from testbed.scenario.expectation import parse_expectation
+from testbed.scenario.rails import PRESETS, RailPreset
 
 REFUSED = "refused"
 """The pydantic error type of every refusal here; its context holds `wrong`, `allowed` and `options`."""
@@ -176,6 +177,24 @@ class Choice(Kind):
         if text not in self.values:
             raise Refusal("is not known", f"allowed: {self.allowed()}", tuple(self.values))
         return text
+
+
+@dataclass(frozen=True)
+class Stretch(Kind):
+    """The path between a GPU and its NIC: a preset's name, or a rate."""
+
+    type_name = "preset or rate"
+
+    def allowed(self) -> str:
+        return f"{', '.join(PRESETS)}, or a rate such as 40gbit"
+
+    def read(self, text: str) -> RailPreset:
+        if text in PRESETS:
+            return PRESETS[text]
+        if not text[:1].isdigit():
+            raise Refusal("is no preset", f"allowed: {self.allowed()}", tuple(PRESETS))
+        rate_bps = Rate("1mbit", "1tbit").read(text)
+        return RailPreset(text, rate_bps, 0, False, "a rate of the scenario's own", "the scenario")
 
 
 @dataclass(frozen=True)

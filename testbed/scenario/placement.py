@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from testbed.scenario.models import Scenario
-from topologies import LeafSpine
+from testbed.scenario.rails import RailPreset, effective_rate_bps
+from topologies import LeafSpine, Slower, Stage
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,30 @@ def leaf_spine(scenario: Scenario) -> LeafSpine:
         fabric_delay_ns=fabric.fabric_link.delay_ns,
         prefill_leaves=placement.prefill_leaves,
         decode_leaves=placement.decode_leaves,
+        gpus_per_host=scenario.hosts.gpus,
+        rail=_rail(scenario),
+        landing=_landing(scenario),
+        slower=tuple(Slower(item.host, item.gpu, item.rate_bps) for item in scenario.hosts.slow_rails),
     )
+
+
+def _rail(scenario: Scenario) -> Stage | None:
+    """Return the stage of every prefill host, None where the path is as fast as the NIC."""
+    prefill = scenario.hosts.prefill
+    return _stage(scenario, prefill.gpu_to_nic, prefill.gpu_to_nic.rate_bps, prefill.latency_ns)
+
+
+def _landing(scenario: Scenario) -> Stage | None:
+    """Return the stage of every decode host; placing blocks takes its part of the rate."""
+    decode = scenario.hosts.decode
+    rate_bps = effective_rate_bps(decode.nic_to_gpu.rate_bps, decode.block_bytes, decode.block_cost_ns)
+    return _stage(scenario, decode.nic_to_gpu, rate_bps, decode.latency_ns)
+
+
+def _stage(scenario: Scenario, path: RailPreset, rate_bps: int, latency_ns: int | None) -> Stage | None:
+    if rate_bps >= scenario.fabric.host_link.rate_bps:
+        return None
+    return Stage(rate_bps, path.latency_ns if latency_ns is None else latency_ns, path.shared)
 
 
 def _decode_leaves(free: dict[int, int], prefill: tuple[int, ...], count: int) -> list[int]:
