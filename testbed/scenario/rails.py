@@ -92,7 +92,7 @@ COPY_NS = 7000
 _DEEP_DIVE = "tlrmchlsmth/j-llm-d, glm-disagg-pcie/nixl-iio-investigation/nixl-pcie-investigation-blog.md"
 _P2P = "voipmonitor/rtx6kpro, hardware/pcie-bandwidth.md"
 _NCCL = "NVIDIA/nccl, src/graph/topo.h"
-_UCX_DISTANCES = "openucx/ucx, src/ucs/sys/topo/base/topo.c (in 2022)"
+_UCX_DISTANCES = "openucx/ucx, src/ucs/sys/topo/base/topo.c of 2022"
 _COPY = "NVIDIA/gdrcopy, README.md"
 _V100 = (
     "https://stackru.com/questions/59277346/"
@@ -164,6 +164,8 @@ _HOST_BOUNCE = RailPreset(
     " instead of 85 Gbit/s (https://github.com/openucx/ucx/issues/11121) and 6 GB/s"
     " (https://github.com/NVIDIA/nccl/issues/465). No public figure found for PCIe 5.0, nor for several GPUs"
     " at once; chosen so that all GPUs of a socket share what one pair reached."
+    " That a detour through memory can beat gdr-other-numa is no slip: NCCL's authors avoid GPUDirect across"
+    ' CPUs, which "are very, very bad PCI switches" (the same NCCL thread).'
     f' Latency: "cudaMemcpy can incur in a 6-7us overhead" ({_COPY}), the larger; two copies are then the'
     f" 14 us measured between GPUs without peer-to-peer ({_P2P}). Filling the first buffer is not in it: the"
     " lab's latency lies within the transport's round trip, that filling does not.",
