@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -43,6 +45,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     report = _add(commands, "report", "analysis and page again, from a record", _report, as_json=True)
     report.add_argument("record", metavar="DIR", type=Path, help="a record's folder")
+    validate = _add(commands, "validate", "hold the testbed against what is known", _validate, as_json=True)
+    validate.add_argument("scenario", metavar="S", nargs="*", help="shipped scenarios (default: all with an answer)")
+    validate.add_argument("--seeds", type=int, default=1, help="runs of each scenario, seeds 1 to N (default 1)")
+    validate.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs side by side")
+    validate.add_argument("--write", type=Path, help="write the confusion matrix as a page")
     clean = _add(commands, "clean", "remove what interrupted runs left behind", _clean)
     clean.add_argument(
         "folder", metavar="DIR", type=Path, nargs="?", default=RUNS, help="where runs are kept"
@@ -193,6 +200,35 @@ def _conclude(out: Path, options: argparse.Namespace, *, allow_invalid: bool) ->
     if failed:
         first = failed[0]
         raise ExpectationError(f"expected {first.expectation}, measured {first.measured}")
+    return 0
+
+
+def _validate(options: argparse.Namespace) -> int:
+    """Run the scenarios with a declared answer and print the confusion matrix; 1 when one is wrong."""
+    from testbed.terminal import table
+    from testbed.validate import cases, diagnose, matrix, page, right
+
+    wanted = cases(options.seeds, options.scenario or None)
+    progress = _Progress(quiet=options.json)
+    started = time.monotonic()
+
+    def tell(answer: Any, done: int, total: int) -> None:
+        text = f"{done} of {total}: {answer.case.scenario}, seed {answer.case.seed}: {' + '.join(answer.named)}"
+        progress.step(text, time.monotonic() - started)
+
+    answers = diagnose(wanted, options.jobs, tell)
+    progress.end()
+    rows = matrix(answers)
+    print(json.dumps(rows) if options.json else "\n".join(table(rows[0], rows[1:], indent="")))
+    if options.write:
+        options.write.write_text(page(answers, f"testbed validate --seeds {options.seeds}"))
+    wrong = [answer for answer in answers if not right(answer)]
+    if wrong:
+        first = wrong[0]
+        raise ExpectationError(
+            f"{len(wrong)} of {len(answers)} runs did not name what their scenario declares; the first is "
+            f"{first.case.scenario} with seed {first.case.seed}: {' + '.join(first.named)}"
+        )
     return 0
 
 

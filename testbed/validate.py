@@ -1,0 +1,134 @@
+"""Holds the testbed against what is known: `testbed validate`.
+
+`diagnosis` runs every shipped scenario with a declared answer, over several seeds, and counts how often
+the verdict names it: a confusion matrix. Runs are commands of their own, so several go side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.errors import LabError
+from testbed.scenario import load_scenario, shipped_scenarios
+from topologies.model import SEGMENTS
+
+NOBODY = "nobody"
+NOT_VALID = "not valid"
+COLUMNS = (*SEGMENTS, NOBODY, NOT_VALID)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: a scenario with a seed, and what its file declares."""
+
+    scenario: str
+    seed: int
+    declared: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run's verdict named, largest share first, and whether all its expectations hold."""
+
+    case: Case
+    named: tuple[str, ...]
+    holds: bool
+
+
+def declared_answer(scenario: str) -> tuple[str, ...]:
+    """Return the segments a scenario's `expect` names as culprits, in its order; `nobody` for none.
+
+    Empty when it declares no answer.
+    """
+    found: list[str] = []
+    for text in load_scenario(scenario).expect:
+        path, _, value = text.partition(" == ")
+        if path == "verdict.segment":
+            found.append(NOBODY if value == "null" else value)
+        elif text.startswith("verdict.shares."):
+            found.append(text.split()[0].removeprefix("verdict.shares."))
+    return tuple(found)
+
+
+def cases(seeds: int, names: Iterable[str] | None = None) -> list[Case]:
+    """Return every scenario with a declared answer, with seeds 1 to `seeds`."""
+    wanted = list(names or (name for name, _ in shipped_scenarios()))
+    answers = {name: declared_answer(name) for name in wanted}
+    return [
+        Case(name, seed, answer) for name, answer in answers.items() if answer for seed in range(1, seeds + 1)
+    ]
+
+
+def diagnose(
+    wanted: Sequence[Case], jobs: int, tell: Callable[[Answer, int, int], None]
+) -> list[Answer]:
+    """Run all cases, `jobs` at a time, and return their answers in order. LabError when a run fails."""
+    answers: dict[Case, Answer] = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(_run, case) for case in wanted]
+        for future in as_completed(futures):
+            answer = future.result()
+            answers[answer.case] = answer
+            tell(answer, len(answers), len(wanted))
+    return [answers[case] for case in wanted]
+
+
+def _run(case: Case) -> Answer:
+    with tempfile.TemporaryDirectory(prefix="testbed-validate-") as folder:
+        out = Path(folder) / "record"
+        command = [sys.executable, "-m", "testbed.cli", "run", case.scenario]
+        command += ["--seed", str(case.seed), "--json", "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode not in (0, 1, 4):
+            raise LabError(f"{case.scenario} with seed {case.seed}: {done.stderr.strip()}")
+        return _answer(case, json.loads(done.stdout), done.returncode == 0)
+
+
+def _answer(case: Case, summary: dict[str, object], holds: bool) -> Answer:
+    fidelity, verdict = summary["fidelity"], summary["verdict"]
+    assert isinstance(fidelity, dict) and isinstance(verdict, dict)
+    if not fidelity["valid"]:
+        return Answer(case, (NOT_VALID,), False)
+    named = tuple(culprit["segment"] for culprit in verdict["culprits"])
+    return Answer(case, named or (NOBODY,), holds)
+
+
+def right(answer: Answer) -> bool:
+    """Tell whether a run named what its scenario declares, all of it and nothing else."""
+    return answer.holds and set(answer.named) == set(answer.case.declared)
+
+
+def matrix(answers: Sequence[Answer]) -> list[list[str]]:
+    """Return the confusion matrix as rows of text under a head: declared, named, right of all."""
+    rows = [["scenario", "declared", *COLUMNS, "right"]]
+    for name in dict.fromkeys(answer.case.scenario for answer in answers):
+        own = [answer for answer in answers if answer.case.scenario == name]
+        counts = [sum(column in answer.named for answer in own) for column in COLUMNS]
+        shown = [str(count) if count else "." for count in counts]
+        score = f"{sum(map(right, own))} of {len(own)}"
+        rows.append([name, " + ".join(own[0].case.declared), *shown, score])
+    return rows
+
+
+def page(answers: Sequence[Answer], command: str) -> str:
+    """Return the matrix as a page of the documentation, with the command that made it."""
+    rows = matrix(answers)
+    lines = [
+        "# Is the right culprit named?",
+        "",
+        f"Made by `{command}`; do not edit. Each row is a shipped scenario with the answer its file declares;",
+        "the columns count the runs in which the verdict named that segment (two of them where it named two).",
+        "",
+        "| " + " | ".join(rows[0]) + " |",
+        "|" + "---|" * len(rows[0]),
+        *("| " + " | ".join(row) + " |" for row in rows[1:]),
+        "",
+    ]
+    return "\n".join(lines)
