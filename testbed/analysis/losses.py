@@ -32,6 +32,10 @@ BUSY_SHARE = 0.9
 link whose queue drains every so often has capacity to spare. Not 1, because a sample can fall between two
 packets."""
 
+NOTICED_SHARE = 0.01
+"""In a timeline, an interval has a cause only if it lost at least so much of its length: a packet more or
+less is no cause."""
+
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
@@ -39,7 +43,8 @@ class Timeline:
 
     `start_ns` and `end_ns` are scenario time, `rate_bps` what arrived meanwhile in bits/s on the wire.
     `cause` is a position in `CAUSES`: the segment on the transfer's path that limited it, the sender, or
-    nothing where no time was lost for good or a transfer alone would have lost it too (the first interval).
+    nothing where hardly any time was lost for good or a transfer alone would have lost it too (the first
+    interval).
     """
 
     start_ns: Floats
@@ -149,7 +154,8 @@ def _causes(intervals: Intervals, culprits: Ints, links: Mapping[str, Link]) -> 
     the sender."""
     of_link = [CAUSES.index(link.segment) for link in links.values()]
     causes = np.array([*of_link, CAUSES.index(SENDER)])[culprits]
-    return np.where(intervals.lost_ns > 0, causes, CAUSES.index(NOTHING))
+    noticed = intervals.lost_ns > NOTICED_SHARE * (intervals.end_ns - intervals.start_ns)
+    return np.where(noticed, causes, CAUSES.index(NOTHING))
 
 
 def _timelines(done: Sequence[Completion], parts: Sequence[Intervals], causes: Ints) -> list[Timeline]:

@@ -16,12 +16,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from testbed.analysis.blame import limiting_links
 from testbed.analysis.fidelity import fidelity
 from testbed.analysis.links import fabric_utilisation, summarise_links
 from testbed.analysis.losses import SENDER, TransferLoss, transfer_losses
 from testbed.analysis.stats import NS_PER_MS, rounded
 from testbed.analysis.transfers import summarise_transfers, summarise_ttft
-from testbed.analysis.verdict import limiting_links, verdict
+from testbed.analysis.verdict import verdict
 from testbed.plan.model import Transfer
 from testbed.record import layout
 from testbed.record.outcomes import Outcome
@@ -74,6 +75,7 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
     transfers, links = summarise_transfers(record), summarise_links(record)
     for name, entry in links.items():
         entry["lost_ms"] = math.fsum(loss.by_link.get(name, 0.0) for loss in losses) / NS_PER_MS
+    cables = {link.name for link in plan.topology.links}
     fabric = {
         "utilisation": fabric_utilisation(links),
         "limiting_links": limiting_links(losses, record.paths),
@@ -90,7 +92,7 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
             "ttft_ms": summarise_ttft(record),
             "links": links,
             "fabric": fabric,
-            "verdict": verdict(losses, links, fabric, transfers["slowdown"]),
+            "verdict": verdict(losses, links, fabric, transfers["slowdown"], cables),
             "fidelity": fidelity(record),
         }
     )

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from testbed.analysis import summarise
+from testbed.analysis.blame import blame, culprits, limiting_links, slowest
 from testbed.analysis.losses import SENDER, TransferLoss
-from testbed.analysis.verdict import blame, limiting_links, slowest, verdict
+from testbed.analysis.sentence import naive_reading
+from testbed.analysis.verdict import verdict
 from testbed.record.reader import Record
 from tests.support.synthetic import CASES, incast, write_record
 from topologies.model import SEGMENTS
@@ -38,7 +40,7 @@ def _loss(number: int = 0, sender: float = 0.0, **by_link: float) -> TransferLos
 
 def _verdict(*losses: TransferLoss) -> dict[str, Any]:
     fabric = {"utilisation": 0.25, "limiting_links": []}
-    return verdict(losses, LINKS, fabric, {"mean": 1.5, "p99": 2.0})
+    return verdict(losses, LINKS, fabric, {"mean": 1.5, "p99": 2.0}, LINKS)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +50,7 @@ def _verdict(*losses: TransferLoss) -> dict[str, Any]:
         ("hot-spine", "spine", "spine1-leaf5"),
         ("hot-uplink", "source-leaf", "leaf1-spine1"),
         ("shared-rail", "source-rail", "p1-leaf1"),
+        ("slow-landing", "dest-landing", "d1-d1g1"),
         ("baseline", None, None),
         ("slow-sender", None, None),
     ],
@@ -164,3 +167,77 @@ def test_groups_are_judged_by_themselves() -> None:
         "lost_ms": 0.7,
         "shares": {**dict.fromkeys(SEGMENTS, 0.0), SENDER: 1.0},
     }
+    assert list(found["by_prefill"]) == ["p1"]
+    assert found["by_prefill"]["p1"]["shares"]["dest-leaf"] == pytest.approx(8 / 15)
+
+
+def _two(rail: float, downlink: float, sender: float = 0.0) -> list[str]:
+    part = blame([_loss(p1_leaf1=rail, leaf3_d1=downlink, sender=sender)], SEGMENT_OF)
+    return [culprit.segment for culprit in culprits(part, SEGMENT_OF)]
+
+
+def test_a_quarter_of_the_time_lost_makes_a_second_culprit() -> None:
+    assert _two(749_999, 250_001) == ["source-rail", "dest-leaf"]
+    assert _two(750_001, 249_999) == ["source-rail"]
+    assert _two(300_000, 700_000) == ["dest-leaf", "source-rail"]
+    assert _two(0, 0) == []
+
+
+def test_a_second_culprit_cost_a_twentieth_of_the_ideal_and_more_than_the_sender() -> None:
+    assert _two(100_000, 49_999) == ["source-rail"]
+    assert _two(100_000, 50_000) == ["source-rail", "dest-leaf"]
+    assert _two(400_000, 300_000, sender=300_000) == ["source-rail"]
+    assert _two(400_000, 300_000, sender=299_999) == ["source-rail", "dest-leaf"]
+
+
+def test_two_culprits_are_both_named(tmp_path: Path) -> None:
+    found = summarise(Record.open(write_record(tmp_path, CASES["two-culprits"]())))["verdict"]
+    assert [(part["segment"], part["link"]) for part in found["culprits"]] == [
+        ("source-rail", "p4g1-p4"),
+        ("dest-leaf", "leaf3-d1"),
+    ]
+    assert [part["share"] for part in found["culprits"]] == [
+        found["shares"]["source-rail"],
+        found["shares"]["dest-leaf"],
+    ]
+    assert found["segment"] == "source-rail"
+    assert [name for name, accused in found["accused"].items() if accused] == ["source-rail", "dest-leaf"]
+    assert found["text"] == (
+        "source-rail and dest-leaf held up the transfers: 49 % of the time lost, and 97 % of what the "
+        "slowest 1 % lost, went to the queues of source-rail (the way from the GPU to the NIC on the prefill side), "
+        "the largest part (16 %) to that of p4g1-p4, which was 99 % utilised; 48 % and 0 % to the queue of "
+        "leaf3-d1 (the leaf's downlink to the decode host), which was 98 % utilised while the links between "
+        "switches averaged 6 %."
+    )
+
+
+def test_one_culprit_is_a_list_of_one_and_none_an_empty_list(tmp_path: Path) -> None:
+    full = summarise(Record.open(write_record(tmp_path / "a", incast())))["verdict"]
+    assert full["culprits"] == [
+        {"segment": "dest-leaf", "link": "leaf3-d1", "share": full["share"], "link_share": full["link_share"]}
+    ]
+    quiet = summarise(Record.open(write_record(tmp_path / "b", CASES["baseline"]())))["verdict"]
+    assert quiet["culprits"] == []
+    assert not any(quiet["accused"].values())
+
+
+def _naive(**means: float | None) -> dict[str, Any]:
+    links = {
+        name.replace("_", "-"): {"segment": "spine", "utilisation": {"mean": mean}}
+        for name, mean in means.items()
+    }
+    return naive_reading(links, [name for name in links if name != "p1g1-p1"])
+
+
+def test_the_naive_reading_knows_only_mean_utilisation_of_cables() -> None:
+    assert _naive(leaf3_d1=0.7, leaf1_p1=0.2, p1g1_p1=0.99) == {
+        "link": "leaf3-d1",
+        "utilisation_mean": 0.7,
+        "text": "leaf3-d1 is the busiest link, 70 % utilised.",
+    }
+    assert _naive(leaf3_d1=0.18, leaf1_p1=0.69, p1g1_p1=0.99) == {
+        "link": None,
+        "utilisation_mean": 0.69,
+        "text": "no link is above 69 %: the network has room to spare.",
+    }
+    assert _naive(leaf3_d1=None)["text"] == "nothing: no link was sampled."
