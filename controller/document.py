@@ -17,23 +17,25 @@ from typing import Any, TypeVar
 from controller.errors import DocumentError
 from controller.wire import HASH_FIELDS
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 T = TypeVar("T")
 
-POLICIES = ("ecmp",)
+POLICIES = ("ecmp", "pinned", "polarised")
 TIERS = ("leaf", "spine")
 SEED_MAX = 2**64 - 1
+INDEX_MAX = 65_535
 PORT_MAX = 0xFFFFFF00
 """The largest OpenFlow port number of a real port (OFPP_MAX)."""
 
 
 @dataclass(frozen=True)
 class Switch:
-    """A bridge by name, its 64-bit datapath id and its tier, `leaf` or `spine`."""
+    """A bridge by name, its 64-bit datapath id, its tier, `leaf` or `spine`, and its number there from 1."""
 
     name: str
     dpid: int
     tier: str
+    index: int
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,25 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Pin:
+    """What host `src` sends to host `dst` (None: to all) over a spine goes over this one."""
+
+    src: str
+    dst: str | None
+    spine: str
+
+
+@dataclass(frozen=True)
 class Document:
-    """A fabric and how its leaves choose an uplink. `hash_seed` is the 64-bit selection parameter."""
+    """A fabric and how its leaves choose an uplink.
+
+    `hash_seed` is 64 bits, from which each leaf's own seed follows; with `polarised` it is every leaf's.
+    """
 
     policy: str
     hash_fields: tuple[str, ...]
     hash_seed: int
+    pinned: tuple[Pin, ...]
     switches: tuple[Switch, ...]
     hosts: tuple[Host, ...]
     ports: tuple[Port, ...]
@@ -75,7 +90,10 @@ def controller_document(plan: Any) -> dict[str, Any]:
         "policy": routing.policy,
         "hash_fields": list(routing.hash_fields),
         "hash_seed": routing.hash_seed,
-        "switches": [{"name": s.name, "dpid": s.dpid, "tier": s.tier} for s in topology.switches],
+        "pinned": [{"src": pin.src, "dst": pin.dst, "spine": pin.spine} for pin in routing.pinned],
+        "switches": [
+            {"name": s.name, "dpid": s.dpid, "tier": s.tier, "index": s.index} for s in topology.switches
+        ],
         "hosts": [{"name": h.name, "ip": h.ip, "leaf": h.leaf} for h in topology.hosts],
         "links": [
             {"src": link.src, "dst": link.dst, "port": link.port}
@@ -99,7 +117,7 @@ def read_document(path: Path) -> Document:
 
 def parse_document(data: Any) -> Document:
     """Check a JSON value and return the document it holds; DocumentError says what is wrong where."""
-    keys = {"format_version", "policy", "hash_fields", "hash_seed", "switches", "hosts", "links"}
+    keys = {"format_version", "policy", "hash_fields", "hash_seed", "pinned", "switches", "hosts", "links"}
     fields = _mapping(data, "document", keys)
     if fields["format_version"] != FORMAT_VERSION:
         raise DocumentError(
@@ -109,6 +127,7 @@ def parse_document(data: Any) -> Document:
         policy=_one_of(fields["policy"], "policy", POLICIES),
         hash_fields=_hash_fields(fields["hash_fields"]),
         hash_seed=_integer(fields["hash_seed"], "hash_seed", 0, SEED_MAX),
+        pinned=_items(fields["pinned"], "pinned", _pin),
         switches=_items(fields["switches"], "switches", _switch),
         hosts=_items(fields["hosts"], "hosts", _host),
         ports=_items(fields["links"], "links", _port),
@@ -121,6 +140,7 @@ def _check_names(document: Document) -> None:
     switches = {switch.name: switch for switch in document.switches}
     _unique("switch name", [switch.name for switch in document.switches])
     _unique("dpid", [switch.dpid for switch in document.switches])
+    _unique("switch number", [(switch.tier, switch.index) for switch in document.switches])
     _unique("host address", [host.ip for host in document.hosts])
     _unique("port", [(port.src, port.port) for port in document.ports])
     _unique("link", [(port.src, port.dst) for port in document.ports])
@@ -131,14 +151,37 @@ def _check_names(document: Document) -> None:
     for port in document.ports:
         if port.src not in switches or port.dst not in ends:
             raise DocumentError(f"links: {port.src!r} to {port.dst!r} does not join known names")
+    _check_pins(document)
+
+
+def _check_pins(document: Document) -> None:
+    hosts = {host.name for host in document.hosts}
+    spines = {switch.name for switch in document.switches if switch.tier == "spine"}
+    _unique("pinned path", [(pin.src, pin.dst) for pin in document.pinned])
+    for pin in document.pinned:
+        for name in (pin.src, pin.dst):
+            if name is not None and name not in hosts:
+                raise DocumentError(f"pinned: {name!r} is no host")
+        if pin.spine not in spines:
+            raise DocumentError(f"pinned: {pin.spine!r} is no spine")
 
 
 def _switch(data: Any, where: str) -> Switch:
-    fields = _mapping(data, where, {"name", "dpid", "tier"})
+    fields = _mapping(data, where, {"name", "dpid", "tier", "index"})
     return Switch(
         name=_text(fields["name"], f"{where}.name"),
         dpid=_integer(fields["dpid"], f"{where}.dpid", 1, SEED_MAX),
         tier=_one_of(fields["tier"], f"{where}.tier", TIERS),
+        index=_integer(fields["index"], f"{where}.index", 1, INDEX_MAX),
+    )
+
+
+def _pin(data: Any, where: str) -> Pin:
+    fields = _mapping(data, where, {"src", "dst", "spine"})
+    return Pin(
+        src=_text(fields["src"], f"{where}.src"),
+        dst=None if fields["dst"] is None else _text(fields["dst"], f"{where}.dst"),
+        spine=_text(fields["spine"], f"{where}.spine"),
     )
 
 

@@ -18,6 +18,9 @@ from collections.abc import Mapping, Sequence
 from controller.wire import HASH_FIELDS
 
 _MASK32 = 0xFFFFFFFF
+_MASK64 = 0xFFFFFFFFFFFFFFFF
+_SEED_STEP = 0x9E3779B97F4A7C15
+"""2^64 over the golden ratio, odd: every leaf's seed differs (the step of SplitMix64, Steele et al. 2014)."""
 _PROTOCOL_OF_PREFIX = {"tcp": socket.IPPROTO_TCP, "udp": socket.IPPROTO_UDP}
 
 
@@ -39,6 +42,14 @@ def choose_bucket(
         if score >= best_score:  # equal scores: the later bucket, as the switch does
             best, best_score = bucket_id, score
     return best
+
+
+def leaf_seed(hash_seed: int, leaf_index: int) -> int:
+    """Return the 64-bit seed of one leaf's hash, other than that of every other leaf.
+
+    `leaf_index` counts from 1. With one seed for all, what hashes together at a leaf would do so at all.
+    """
+    return (hash_seed + leaf_index * _SEED_STEP) & _MASK64
 
 
 def flow_basis(fields: Mapping[str, int | str], hash_fields: Sequence[str], seed: int) -> int:

@@ -99,6 +99,8 @@ def _flow_mod(datapath: Any, rule: Rule) -> Any:
     match = {"eth_type": ETH_TYPE_IPV4, "ipv4_dst": _masked(rule.ipv4_dst)}
     if rule.in_port is not None:
         match["in_port"] = rule.in_port
+    if rule.ipv4_src is not None:
+        match["ipv4_src"] = _masked(rule.ipv4_src)
     return parser.OFPFlowMod(
         datapath,
         command=datapath.ofproto.OFPFC_ADD,

@@ -4,7 +4,9 @@
 turns those into OpenFlow. Nothing is learnt from packets, and what no rule matches is dropped:
 
 * a leaf sends a packet for one of its own hosts out of that host's port;
-* what came up from a host and is for another leaf goes to SELECT group 1 over the uplinks;
+* what came up from a host and is for another leaf goes to SELECT group 1 over the uplinks, hashed with
+  the leaf's own seed (`polarised`: with one seed for all leaves);
+* with `pinned`, what a listed source sends to a listed host, or to all, goes out of one uplink before that;
 * what came down from a spine and is for no local host is dropped, or a packet for an address that
   does not exist would be sent up again and circle for ever. These are rules of their own, one for
   each uplink, rather than an in_port in the group's rule, which would need one for each host: there
@@ -17,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controller.document import Document, Host, Switch
+from controller.document import POLICIES, Document, Host, Pin, Switch
+from controller.ecmp_hash import leaf_seed
 from controller.errors import DocumentError
 
 FABRIC = "10.0.0.0/8"
@@ -26,6 +29,8 @@ FABRIC = "10.0.0.0/8"
 UPLINK_GROUP = 1
 LOCAL_PRIORITY = 200
 FROM_SPINE_PRIORITY = 150
+PINNED_PAIR_PRIORITY = 130
+PINNED_SOURCE_PRIORITY = 120
 UPLINK_PRIORITY = 100
 
 
@@ -49,7 +54,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Rule:
-    """IPv4 to `ipv4_dst` (address/prefix), from `in_port` if given, goes to a port or a group.
+    """IPv4 to `ipv4_dst` (address/prefix), from `in_port` and `ipv4_src` if given, goes to a port or a group.
 
     With neither `out_port` nor `group_id` the packet is dropped.
     """
@@ -59,6 +64,7 @@ class Rule:
     in_port: int | None = None
     out_port: int | None = None
     group_id: int | None = None
+    ipv4_src: str | None = None
 
 
 @dataclass(frozen=True)
@@ -77,8 +83,8 @@ def build_rules(document: Document) -> dict[int, SwitchRules]:
     Raises DocumentError where the fabric cannot be served: a host or leaf without a port, a leaf with
     no way to the other leaves, two leaves with hosts in one /24, an address outside 10.0.0.0/8.
     """
-    if document.policy != "ecmp":
-        raise DocumentError(f"policy: {document.policy!r} is not known, expected ecmp")
+    if document.policy not in POLICIES:
+        raise DocumentError(f"policy: {document.policy!r} is not known, expected {', '.join(POLICIES)}")
     prefixes = _leaf_prefixes(document)
     ports: dict[str, dict[str, int]] = {switch.name: {} for switch in document.switches}
     for port in document.ports:
@@ -123,8 +129,26 @@ def _leaf(document: Document, leaf: Switch, ports: Mapping[str, int]) -> SwitchR
     up = Rule(UPLINK_PRIORITY, FABRIC, group_id=UPLINK_GROUP)
     # A bucket has its port's number, so that the chosen bucket reads as the uplink it is.
     buckets = tuple(Bucket(port, port) for port in uplinks)
-    group = Group(UPLINK_GROUP, buckets, document.hash_fields, document.hash_seed)
-    return SwitchRules(leaf.name, leaf.dpid, (group,), (*local, *guard, up))
+    group = Group(UPLINK_GROUP, buckets, document.hash_fields, _seed(document, leaf))
+    return SwitchRules(leaf.name, leaf.dpid, (group,), (*local, *guard, *_pinned(document, leaf, ports), up))
+
+
+def _seed(document: Document, leaf: Switch) -> int:
+    polarised = document.policy == "polarised"
+    return document.hash_seed if polarised else leaf_seed(document.hash_seed, leaf.index)
+
+
+def _pinned(document: Document, leaf: Switch, ports: Mapping[str, int]) -> list[Rule]:
+    hosts = {host.name: host for host in document.hosts}
+    pins = [pin for pin in document.pinned if hosts[pin.src].leaf == leaf.name]
+    return [_pin_rule(pin, hosts, _port(leaf, ports, pin.spine)) for pin in pins]
+
+
+def _pin_rule(pin: Pin, hosts: Mapping[str, Host], port: int) -> Rule:
+    source = f"{hosts[pin.src].ip}/32"
+    if pin.dst is None:
+        return Rule(PINNED_SOURCE_PRIORITY, FABRIC, ipv4_src=source, out_port=port)
+    return Rule(PINNED_PAIR_PRIORITY, f"{hosts[pin.dst].ip}/32", ipv4_src=source, out_port=port)
 
 
 def _uplinks(document: Document, leaf: Switch, ports: Mapping[str, int]) -> list[int]:

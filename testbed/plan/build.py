@@ -21,6 +21,7 @@ from testbed.plan.model import (
     BackgroundFlow,
     Deadline,
     Measure,
+    Pin,
     Plan,
     Queue,
     Routing,
@@ -77,7 +78,7 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
         topology=topology,
         queues=_queues(scenario, topology),
         transport=_transport(scenario),
-        routing=Routing(scenario.routing.policy, scenario.routing.hash_fields, _hash_seed(seed)),
+        routing=_routing(scenario, seed),
         transfers=transfers,
         background=background,
         measure=Measure(scenario.measure.interval_ns, scenario.measure.progress_ns),
@@ -101,6 +102,12 @@ def _check_clock(scenario: Scenario, clock: str) -> None:
     if clock == "virtual" and scenario.dilation != 1:
         allowed = "1 with the virtual clock, which needs no dilation; or --clock real"
         raise scenario.error(Problem(("dilation",), "is for the real clock only", allowed))
+
+
+def _routing(scenario: Scenario, seed: int) -> Routing:
+    routing = scenario.routing
+    pins = (Pin(pin.source, pin.destination, f"spine{pin.spine}") for pin in routing.pinned)
+    return Routing(routing.policy, routing.hashed, _hash_seed(seed), tuple(pins))
 
 
 def _hash_seed(seed: int) -> int:

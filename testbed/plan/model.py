@@ -45,12 +45,26 @@ class Transport:
 
 
 @dataclass(frozen=True)
+class Pin:
+    """What host `src` sends to host `dst` (None: to all) over a spine goes over this one."""
+
+    src: str
+    dst: str | None
+    spine: str
+
+
+@dataclass(frozen=True)
 class Routing:
-    """How leaves choose a spine: policy `ecmp` hashes `hash_fields`, seeded by `hash_seed`."""
+    """How leaves choose a spine: policy `ecmp` hashes `hash_fields`, seeded by `hash_seed`.
+
+    Each leaf's own seed follows from `hash_seed`; with `polarised` all leaves have this one. `pinned` is
+    empty but for policy `pinned`.
+    """
 
     policy: str
     hash_fields: tuple[str, ...]
     hash_seed: int
+    pinned: tuple[Pin, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -160,15 +160,46 @@ class Transport(Section):
 HASH_FIELDS = ("ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst", "udp_src", "udp_dst")
 
 
+class Pin(Section):
+    """The spine for what one host sends."""
+
+    source: Annotated[str, Text(1, 15)] = required("from", "sending host, as p1")
+    destination: Annotated[str | None, Text(1, 15, optional=True)] = unset(
+        "to", "receiving host, as d1; left out: all that the sender's other entries do not name"
+    )
+    spine: Annotated[int, Whole(1, 64)] = required("spine", "number of the spine, from 1")
+
+
+_POLICIES = {
+    "ecmp": "a hash of hash_fields chooses the spine of each flow; every leaf has a seed of its own, so that "
+    "what meets on one spine from one leaf does not from another",
+    "pinned": "what routing.pinned lists takes the spine that stands there, a hot path on purpose; all other "
+    "flows go by ecmp",
+    "polarised": "all leaves hash with one function and one seed, and only the destination's fields of "
+    "hash_fields. Hash polarisation is that switches one after another choose by the same hash, so that what "
+    "one sent the same way the next does not spread. In a two-tier fabric a packet meets one choice only, "
+    "its leaf's, and what is left of it is between the leaves: flows to one host and port agree in "
+    "the hash at every leaf, so all of them meet on one link from one spine, and the other spines' links to "
+    "that leaf stand idle. With the sender's fields in the hash no two flows would agree, and one seed "
+    "for all leaves would make no difference",
+}
+
+
 class Routing(Section):
     """How leaves choose a spine."""
 
-    policy: Annotated[str, Choice({"ecmp": "a hash of hash_fields chooses the spine of each flow"})] = option(
-        "policy", "ecmp", "how a leaf chooses a spine"
-    )
+    policy: Annotated[str, Choice(_POLICIES)] = option("policy", "ecmp", "how a leaf chooses a spine")
     hash_fields: tuple[Annotated[str, Choice(dict.fromkeys(HASH_FIELDS, ""))], ...] = several(
         "hash_fields", "header fields that are hashed", HASH_FIELDS[:4]
     )
+    pinned: tuple[Pin, ...] = several("pinned", "the paths of policy pinned")
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        """The fields that leaves hash: with `polarised` the destination's only."""
+        if self.policy != "polarised":
+            return self.hash_fields
+        return tuple(name for name in self.hash_fields if name.endswith("_dst"))
 
 
 class Requests(Section):

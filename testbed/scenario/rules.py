@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.scenario.models import Background, Queue, Scenario, Transfer
+from testbed.scenario.models import Background, Pin, Queue, Scenario, Transfer
 from testbed.scenario.placement import leaf_spine, place_hosts
 from testbed.scenario.problems import Problem
 from testbed.scenario.tree import Path
@@ -25,8 +25,7 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _repeats(("hosts", "prefill", "leaves"), scenario.hosts.prefill.leaves)
     yield from _repeats(("hosts", "decode", "leaves"), scenario.hosts.decode.leaves)
     yield from _repeats(("routing", "hash_fields"), scenario.routing.hash_fields)
-    if not scenario.routing.hash_fields:
-        yield Problem(("routing", "hash_fields"), "is empty", "name at least one field")
+    yield from _routing(scenario)
     yield from _hosts(scenario)
     yield from _workload(scenario)
 
@@ -118,6 +117,44 @@ def host_names(scenario: Scenario) -> tuple[str, ...]:
     prefill = (f"p{number}" for number in range(1, scenario.hosts.prefill.count + 1))
     decode = (f"d{number}" for number in range(1, scenario.hosts.decode.count + 1))
     return (*prefill, *decode)
+
+
+def _routing(scenario: Scenario) -> Iterator[Problem]:
+    routing, path = scenario.routing, ("routing", "hash_fields")
+    if not routing.hash_fields:
+        yield Problem(path, "is empty", "name at least one field")
+    elif not routing.hashed:
+        allowed = "polarised hashes these only: ipv4_dst, tcp_dst, udp_dst"
+        yield Problem(path, "has no field of the destination", allowed, show=False)
+    if routing.pinned and routing.policy != "pinned":
+        allowed = "leave it out, or set routing.policy to pinned"
+        yield Problem(("routing", "pinned"), f"stands beside policy {routing.policy}", allowed, show=False)
+    if routing.policy == "pinned" and not routing.pinned:
+        yield Problem(("routing", "policy"), "pins no path", "list at least one in routing.pinned")
+    yield from _repeats(("routing", "pinned"), tuple((pin.source, pin.destination) for pin in routing.pinned))
+    for number, pin in enumerate(routing.pinned):
+        yield from _pin(("routing", "pinned", number), pin, scenario)
+
+
+def _pin(path: Path, pin: Pin, scenario: Scenario) -> Iterator[Problem]:
+    names, leaves, spines = host_names(scenario), _leaf_of(scenario), scenario.fabric.spines
+    if pin.spine > spines:
+        yield Problem((*path, "spine"), "is no spine", f"1 to {spines}")
+    ends = {"from": pin.source} if pin.destination is None else {"from": pin.source, "to": pin.destination}
+    unknown = [key for key, name in ends.items() if name not in names]
+    for key in unknown:
+        yield Problem((*path, key), "is no host", _spans(names), names)
+    targets = names if pin.destination is None else (pin.destination,)
+    if not unknown and {leaves.get(name) for name in targets} == {leaves.get(pin.source)}:
+        wrong = "has all hosts on its leaf" if targets == names else "is on the same leaf"
+        yield Problem((*path, list(ends)[-1]), wrong, "only what goes to another leaf crosses a spine")
+
+
+def _leaf_of(scenario: Scenario) -> dict[str, int]:
+    """Return the leaf of each host that has one."""
+    placement = place_hosts(scenario)
+    prefill = {f"p{number}": leaf for number, leaf in enumerate(placement.prefill_leaves, 1)}
+    return prefill | {f"d{number}": leaf for number, leaf in enumerate(placement.decode_leaves, 1)}
 
 
 def _workload(scenario: Scenario) -> Iterator[Problem]:

@@ -23,7 +23,9 @@ from typing import Any
 
 import pytest
 
-from controller.ecmp_hash import choose_bucket
+from controller.document import parse_document
+from controller.ecmp_hash import choose_bucket, leaf_seed
+from controller.prediction import Prediction
 from controller.wire import HASH_FIELDS as HASH_FIELDS_KNOWN
 from topologies import LeafSpine, Topology, build_leaf_spine
 
@@ -55,11 +57,14 @@ def fabric(leaves: int = 3, spines: int = SPINES) -> Topology:
 def document(topology: Topology, seed: int = 1, fields: tuple[str, ...] = HASH_FIELDS) -> dict[str, Any]:
     names = {switch.name for switch in topology.switches}
     return {
-        "format_version": 1,
+        "format_version": 2,
         "policy": "ecmp",
         "hash_fields": list(fields),
         "hash_seed": seed,
-        "switches": [{"name": s.name, "dpid": s.dpid, "tier": s.tier} for s in topology.switches],
+        "pinned": [],
+        "switches": [
+            {"name": s.name, "dpid": s.dpid, "tier": s.tier, "index": s.index} for s in topology.switches
+        ],
         "hosts": [{"name": h.name, "ip": h.ip, "leaf": h.leaf} for h in topology.hosts],
         "links": [
             {"src": link.src, "dst": link.dst, "port": link.port}
@@ -253,7 +258,7 @@ def uplinks(ovs: OpenVSwitch, topology: Topology) -> list[int]:
 def predicted(topology: Topology, seed: int) -> list[int]:
     src, dst = topology.host("p1"), topology.host("p2")
     return [
-        choose_bucket(flow_fields(i, src.ip, dst.ip), HASH_FIELDS, seed, range(1, SPINES + 1))
+        choose_bucket(flow_fields(i, src.ip, dst.ip), HASH_FIELDS, leaf_seed(seed, 1), range(1, SPINES + 1))
         for i in range(FLOWS)
     ]
 
@@ -272,7 +277,7 @@ def test_switches_hold_exactly_the_group_and_the_rules(ovs: OpenVSwitch, framewo
     topology = fabric(leaves=2, spines=2)
     with installed(ovs, framework, topology, document(topology, seed=0xFEDCBA9876543210)) as report:
         assert table(ovs, "leaf1", "dump-groups") == [
-            "group_id=1,type=select,selection_method=hash,selection_method_param=18364758544493064720,"
+            "group_id=1,type=select,selection_method=hash,selection_method_param=11318729290106711589,"
             "fields(ip_src,ip_dst,tcp_src,tcp_dst),"
             "bucket=bucket_id:1,actions=output:1,bucket=bucket_id:2,actions=output:2"
         ]
@@ -365,6 +370,70 @@ def test_the_seed_decides_the_paths(ovs: OpenVSwitch) -> None:
     moved = sum(a != b for a, b in zip(seen[0], seen[1], strict=True))
     # Independent choices differ for 3/4 of the flows; 8 standard deviations are 110 of 1000.
     assert 640 < moved < 860
+
+
+def spines_of(ovs: OpenVSwitch, topology: Topology, flows: list[dict[str, int | str]]) -> list[str]:
+    """The spine of each flow's packets between two leaves, by the switches themselves."""
+    by_ip = {host.ip: host for host in topology.hosts}
+    behind = {(link.src, link.port): link.dst for link in topology.links}
+    spines = []
+    for flow in flows:
+        host = by_ip[str(flow["ipv4_src"])]
+        in_port = topology.link(f"{host.leaf}-{host.name}").port
+        hops, _ = ovs.trace(host.leaf, trace_text(in_port, flow))
+        assert behind[hops[-1]] == by_ip[str(flow["ipv4_dst"])].name
+        spines.append(behind[hops[0]])
+    return spines
+
+
+def flows_to(topology: Topology, name: str) -> list[dict[str, int | str]]:
+    """Fifty flows to one host and port from every host on another leaf, each from a port of its own."""
+    target = topology.host(name)
+    sources = [host for host in topology.hosts if host.leaf != target.leaf]
+    return [{**flow_fields(7 * i, host.ip, target.ip)} for host in sources for i in range(50)]
+
+
+def test_pinned_flows_take_their_spine(ovs: OpenVSwitch, framework: str) -> None:
+    topology = fabric()
+    pins = [
+        {"src": "p1", "dst": "d2", "spine": "spine3"},
+        {"src": "p1", "dst": None, "spine": "spine4"},
+        {"src": "p3", "dst": "d2", "spine": "spine3"},
+    ]
+    pinned = {**document(topology), "policy": "pinned", "pinned": pins}
+    wanted = {("p1", "d2"): "spine3", ("p1", "d3"): "spine4", ("p3", "d2"): "spine3"}
+    names = {host.ip: host.name for host in topology.hosts}
+    flows = flows_to(topology, "d2") + flows_to(topology, "d3")
+    ecmp = Prediction(parse_document(document(topology)))
+    with installed(ovs, framework, topology, pinned):
+        found = spines_of(ovs, topology, flows)
+    assert found == [
+        wanted.get((names[str(flow["ipv4_src"])], names[str(flow["ipv4_dst"])]), ecmp.spine_of(flow))
+        for flow in flows
+    ]
+    assert set(found) == {"spine1", "spine2", "spine3", "spine4"}
+
+
+def test_polarised_leaves_send_all_to_one_host_over_one_spine(ovs: OpenVSwitch, framework: str) -> None:
+    topology = fabric(leaves=5)
+    data = {**document(topology, fields=("ipv4_dst", "tcp_dst")), "policy": "polarised"}
+    with installed(ovs, framework, topology, data):
+        names = [f"d{number}" for number in range(1, 6)]
+        found = {name: spines_of(ovs, topology, flows_to(topology, name)) for name in names}
+    for name, spines in found.items():
+        assert len(spines) == 12 * 50
+        assert set(spines) == {Prediction(parse_document(data)).spine_of(flows_to(topology, name)[0])}
+    assert len({spines[0] for spines in found.values()}) > 1
+
+
+def test_ecmp_over_the_same_fields_differs_from_leaf_to_leaf(ovs: OpenVSwitch) -> None:
+    topology = fabric(leaves=5)
+    data = document(topology, fields=("ipv4_dst", "tcp_dst"))
+    flows = flows_to(topology, "d1")
+    with installed(ovs, "os-ken", topology, data):
+        found = spines_of(ovs, topology, flows)
+    assert found == [Prediction(parse_document(data)).spine_of(flow) for flow in flows]
+    assert len(set(found)) > 1
 
 
 def test_a_switch_that_connects_again_gets_its_rules_again(ovs: OpenVSwitch, framework: str) -> None:
@@ -462,7 +531,7 @@ def test_every_hash_field_and_protocol_is_predicted(ovs: OpenVSwitch) -> None:
             flow = ",".join(f"{OVS_NAMES.get(name, name)}={value}" for name, value in fields.items())
             hops, _ = ovs.trace("leaf1", f"in_port=5,eth_type=0x0800,ip_proto={PROTOCOLS[protocol]},{flow}")
             fields |= {"eth_type": 0x0800, "ip_proto": PROTOCOLS[protocol]}
-            chosen = choose_bucket(fields, HASH_FIELDS_KNOWN, seed, range(1, SPINES + 1))
+            chosen = choose_bucket(fields, HASH_FIELDS_KNOWN, leaf_seed(seed, 1), range(1, SPINES + 1))
             assert hops[0] == ("leaf1", chosen), (number, fields)
             choices.append(chosen)
     assert set(choices) == {1, 2, 3, 4}

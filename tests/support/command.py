@@ -19,10 +19,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from controller.ecmp_hash import choose_bucket
+from controller.document import controller_document, parse_document
+from controller.prediction import Prediction
 from testbed.plan.model import Plan, Transfer
 from testbed.record.reader import Record
-from topologies.model import Link
 
 TESTBED = Path(sys.executable).with_name("testbed")
 RUN_LIMIT_S = 150
@@ -231,28 +231,21 @@ def wait_for(predicate: Callable[[], bool], limit_s: float, what: Callable[[], s
 # ---- paths beforehand -----------------------------------------------------------------
 
 
-def predicted_path(plan: Plan, transfer: Transfer) -> str:
-    """Return the links, separated by blanks, that a hash will choose for a transfer between leaves."""
-    topology = plan.topology
-    source, target = topology.host(transfer.src), topology.host(transfer.dst)
-    uplinks = {link.port: link.dst for link in topology.links if link.src == source.leaf and _to_spine(link)}
-    fields = {
+def predicted_paths(plan: Plan) -> list[str]:
+    """Return the links, separated by blanks, that the rules foretell for every transfer of the plan."""
+    prediction = Prediction(parse_document(controller_document(plan)))
+    return [_predicted_path(plan, transfer, prediction) for transfer in plan.transfers]
+
+
+def _predicted_path(plan: Plan, transfer: Transfer, prediction: Prediction) -> str:
+    source, target = plan.topology.host(transfer.src), plan.topology.host(transfer.dst)
+    fields: dict[str, int | str] = {
         "ipv4_src": source.ip,
         "ipv4_dst": target.ip,
         "ip_proto": 6,
         "tcp_src": transfer.src_port,
         "tcp_dst": transfer.dst_port,
     }
-    routing = plan.routing
-    spine = uplinks[choose_bucket(fields, routing.hash_fields, routing.hash_seed, sorted(uplinks))]
-    nodes = [source.name, source.leaf, spine, target.leaf, target.name]
-    return " ".join(f"{a}-{b}" for a, b in pairwise(nodes))
-
-
-def predicted_paths(plan: Plan) -> list[str]:
-    """Return the predicted path of every transfer of the plan, in its order."""
-    return [predicted_path(plan, transfer) for transfer in plan.transfers]
-
-
-def _to_spine(link: Link) -> bool:
-    return link.dst.startswith("spine")
+    spine = prediction.spine_of(fields)
+    middle = [source.leaf, *([spine, target.leaf] if spine else [])]
+    return " ".join(f"{a}-{b}" for a, b in pairwise([source.name, *middle, target.name]))

@@ -13,6 +13,7 @@ import pytest
 from controller.document import (
     Document,
     Host,
+    Pin,
     Port,
     Switch,
     controller_document,
@@ -23,13 +24,14 @@ from controller.errors import DocumentError
 from topologies import LeafSpine, build_leaf_spine
 
 GOOD: dict[str, Any] = {
-    "format_version": 1,
-    "policy": "ecmp",
+    "format_version": 2,
+    "policy": "pinned",
     "hash_fields": ["ipv4_src", "tcp_dst"],
     "hash_seed": 2**64 - 1,
+    "pinned": [{"src": "p1", "dst": None, "spine": "spine1"}],
     "switches": [
-        {"name": "leaf1", "dpid": 1, "tier": "leaf"},
-        {"name": "spine1", "dpid": 65537, "tier": "spine"},
+        {"name": "leaf1", "dpid": 1, "tier": "leaf", "index": 1},
+        {"name": "spine1", "dpid": 65537, "tier": "spine", "index": 1},
     ],
     "hosts": [{"name": "p1", "ip": "10.0.1.1", "leaf": "leaf1"}],
     "links": [
@@ -42,7 +44,10 @@ GOOD: dict[str, Any] = {
 
 def test_the_document_of_a_plan() -> None:
     topology = build_leaf_spine(LeafSpine(1, 1, 2, 10**11, 1000, 10**11, 1000, (1,), ()))
-    routing = SimpleNamespace(policy="ecmp", hash_fields=("ipv4_src", "tcp_dst"), hash_seed=2**64 - 1)
+    pinned = (SimpleNamespace(src="p1", dst=None, spine="spine1"),)
+    routing = SimpleNamespace(
+        policy="pinned", hash_fields=("ipv4_src", "tcp_dst"), hash_seed=2**64 - 1, pinned=pinned
+    )
     assert controller_document(SimpleNamespace(topology=topology, routing=routing)) == GOOD
 
 
@@ -50,10 +55,11 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "controller.json"
     path.write_text(json.dumps(GOOD))
     assert read_document(path) == Document(
-        policy="ecmp",
+        policy="pinned",
         hash_fields=("ipv4_src", "tcp_dst"),
         hash_seed=2**64 - 1,
-        switches=(Switch("leaf1", 1, "leaf"), Switch("spine1", 65537, "spine")),
+        pinned=(Pin("p1", None, "spine1"),),
+        switches=(Switch("leaf1", 1, "leaf", 1), Switch("spine1", 65537, "spine", 1)),
         hosts=(Host("p1", "10.0.1.1", "leaf1"),),
         ports=(Port("leaf1", "p1", 2), Port("leaf1", "spine1", 1), Port("spine1", "leaf1", 1)),
     )
@@ -65,7 +71,7 @@ FIELD_NAMES = "eth_src, eth_dst, eth_type, ipv4_src, ipv4_dst, ip_proto, tcp_src
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        (["format_version"], 2, "format_version: 2 is not known, expected 1"),
+        (["format_version"], 1, "format_version: 1 is not known, expected 2"),
         (["hash_fields"], [], f"hash_fields: is empty, expected some of {FIELD_NAMES}"),
         (["hash_fields"], "tcp", "hash_fields: expected a list, found str"),
         (["hash_fields", 0], "ip_src", f"hash_fields[0]: 'ip_src' is not known, expected {FIELD_NAMES}"),
@@ -76,6 +82,14 @@ FIELD_NAMES = "eth_src, eth_dst, eth_type, ipv4_src, ipv4_dst, ip_proto, tcp_src
             True,
             "hash_seed: expected a whole number from 0 to 18446744073709551615, found True",
         ),
+        (["policy"], "spray", "policy: 'spray' is not known, expected ecmp, pinned, polarised"),
+        (["pinned", 0, "src"], "p9", "pinned: 'p9' is no host"),
+        (["pinned", 0, "dst"], "p9", "pinned: 'p9' is no host"),
+        (["pinned", 0, "dst"], "", "pinned[0].dst: expected a name, found ''"),
+        (["pinned", 0, "spine"], "leaf1", "pinned: 'leaf1' is no spine"),
+        (["pinned"], 2 * GOOD["pinned"], "pinned path ('p1', None) stands twice"),
+        (["switches", 0, "index"], 0, "switches[0].index: expected a whole number from 1 to 65535, found 0"),
+        (["switches", 1, "tier"], "leaf", "switch number ('leaf', 1) stands twice"),
         (["switches", 1, "dpid"], 1, "dpid 1 stands twice"),
         (["switches", 1, "name"], "leaf1", "switch name 'leaf1' stands twice"),
         (["switches", 0, "tier"], "core", "switches[0].tier: 'core' is not known, expected leaf, spine"),

@@ -10,7 +10,7 @@ import re
 
 import pytest
 
-from controller.ecmp_hash import choose_bucket, flow_basis
+from controller.ecmp_hash import choose_bucket, flow_basis, leaf_seed
 
 PORTS = ("ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst")
 UDP = ("ip_proto", "udp_src", "ipv4_dst")
@@ -49,6 +49,22 @@ def test_the_bucket_is_the_switchs(
     seed: int, hash_fields: tuple[str, ...], flow: dict[str, int | str], bucket: int
 ) -> None:
     assert choose_bucket(flow, hash_fields, seed, (1, 2, 3, 4)) == bucket
+
+
+def test_every_leaf_has_its_own_seed() -> None:
+    assert leaf_seed(0, 1) == 0x9E3779B97F4A7C15
+    assert leaf_seed(2**64 - 1, 2) == 2 * 0x9E3779B97F4A7C15 % 2**64 - 1
+    assert len({leaf_seed(5, number) for number in range(1, 1001)}) == 1000
+
+
+def test_leaves_choose_independently() -> None:
+    same = sum(
+        choose_bucket({**TCP_FLOW, "tcp_src": port}, PORTS, leaf_seed(1, 1), (1, 2, 3, 4))
+        == choose_bucket({**TCP_FLOW, "tcp_src": port}, PORTS, leaf_seed(1, 2), (1, 2, 3, 4))
+        for port in range(1000)
+    )
+    # One in four agrees by chance; five standard deviations (13.7) are never met.
+    assert abs(same - 250) < 5 * 13.7
 
 
 def test_the_order_of_the_hash_fields_does_not_matter() -> None:

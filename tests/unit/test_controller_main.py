@@ -18,11 +18,12 @@ from controller.main import write_json
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = {
-    "format_version": 1,
+    "format_version": 2,
     "policy": "ecmp",
     "hash_fields": ["ipv4_src"],
     "hash_seed": 1,
-    "switches": [{"name": "leaf1", "dpid": 1, "tier": "leaf"}],
+    "pinned": [],
+    "switches": [{"name": "leaf1", "dpid": 1, "tier": "leaf", "index": 1}],
     "hosts": [],
     "links": [],
 }
@@ -39,7 +40,7 @@ def run(folder: Path, document: Any, *options: str) -> tuple[subprocess.Complete
 
 def test_a_bad_document_is_exit_2(tmp_path: Path) -> None:
     done, ready = run(tmp_path, {**DOCUMENT, "policy": "spray"})
-    message = f"{tmp_path}/controller.json: policy: 'spray' is not known, expected ecmp"
+    message = f"{tmp_path}/controller.json: policy: 'spray' is not known, expected ecmp, pinned, polarised"
     assert done.returncode == 2
     assert done.stderr == f"controller: {message}\n"
     assert ready == {"error": message}

@@ -42,7 +42,7 @@ class Datapath:
 fields = ("tcp_dst", "tcp_src", "ip_proto", "ipv4_dst", "ipv4_src")
 rules = SwitchRules("leaf1", 1, (Group(1, (Bucket(1, 1), Bucket(2, 2)), fields, 7),), (
     Rule(200, "10.0.1.1/32", out_port=3), Rule(150, "10.0.0.0/8", in_port=1),
-    Rule(100, "10.0.0.0/8", group_id=1)))
+    Rule(100, "10.0.0.0/8", group_id=1), Rule(130, "10.0.2.1/32", ipv4_src="10.0.1.1/32", out_port=4)))
 for message in switch_messages(Datapath, rules):
     message.set_xid(2)
     message.serialize()
@@ -66,6 +66,10 @@ FLOW_MODS = [
     # priority 100: eth_type, ipv4_dst 10.0.0.0/8; apply group 1
     f"False 060e0058{FLOW_MOD}0064" + "ffffffff00000000000000000000000000010016"
     "80000a020800800019080a000000ff000000000000040010000000000016000800000001",
+    # priority 130: eth_type, ipv4_src 10.0.1.1, ipv4_dst 10.0.2.1; apply output to port 4
+    f"False 060e0068{FLOW_MOD}0082" + "ffffffff0000000000000000000000000001001a"
+    "80000a020800800016040a000101800018040a000201000000000000"
+    "000400180000000000000010000000040000000000000000",
 ]
 
 

@@ -11,18 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.document import Document, Host, Port, Switch, parse_document
+from controller.document import Document, Host, Pin, Port, Switch, parse_document
 from controller.ecmp_hash import choose_bucket
 from controller.errors import DocumentError
 from controller.rules import Bucket, Group, Rule, SwitchRules, build_rules
 
+STEP = 0x9E3779B97F4A7C15
 FIELDS = ("ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst")
 
 
 def fabric(leaves: int, spines: int, hosts_per_leaf: int = 2, seed: int = 1) -> Document:
     """A leaf-spine fabric by the numbering of `topologies.leaf_spine`."""
-    switches = [Switch(f"leaf{i}", i, "leaf") for i in range(1, leaves + 1)]
-    switches += [Switch(f"spine{i}", 0x10000 + i, "spine") for i in range(1, spines + 1)]
+    switches = [Switch(f"leaf{i}", i, "leaf", i) for i in range(1, leaves + 1)]
+    switches += [Switch(f"spine{i}", 0x10000 + i, "spine", i) for i in range(1, spines + 1)]
     hosts, ports = [], []
     for leaf in range(1, leaves + 1):
         for slot in range(1, hosts_per_leaf + 1):
@@ -31,7 +32,7 @@ def fabric(leaves: int, spines: int, hosts_per_leaf: int = 2, seed: int = 1) -> 
         for spine in range(1, spines + 1):
             ports.append(Port(f"leaf{leaf}", f"spine{spine}", spine))
             ports.append(Port(f"spine{spine}", f"leaf{leaf}", leaf))
-    return Document("ecmp", FIELDS, seed, tuple(switches), tuple(hosts), tuple(ports))
+    return Document("ecmp", FIELDS, seed, (), tuple(switches), tuple(hosts), tuple(ports))
 
 
 network = functools.cache(ipaddress.ip_network)
@@ -40,10 +41,7 @@ built = functools.lru_cache(maxsize=4)(build_rules)
 
 def output(switch: SwitchRules, in_port: int, packet: dict[str, int | str]) -> int | None:
     """The port a switch sends an IPv4 packet out of, None for a drop: OpenFlow's own semantics."""
-    address = ipaddress.ip_address(str(packet["ipv4_dst"]))
-    matching = [
-        rule for rule in switch.rules if address in network(rule.ipv4_dst) and rule.in_port in (None, in_port)
-    ]
+    matching = [rule for rule in switch.rules if matches(rule, in_port, packet)]
     if not matching:
         return None
     rule = max(matching, key=lambda rule: rule.priority)
@@ -55,6 +53,12 @@ def output(switch: SwitchRules, in_port: int, packet: dict[str, int | str]) -> i
         chosen = choose_bucket(packet, group.hash_fields, group.hash_seed, ids)
         port = group.buckets[ids.index(chosen)].port
     return None if port == in_port else port  # a switch never sends a packet back by its own port
+
+
+def matches(rule: Rule, in_port: int, packet: dict[str, int | str]) -> bool:
+    src, dst = (ipaddress.ip_address(str(packet[name])) for name in ("ipv4_src", "ipv4_dst"))
+    from_there = rule.ipv4_src is None or src in network(rule.ipv4_src)
+    return rule.in_port in (None, in_port) and from_there and dst in network(rule.ipv4_dst)
 
 
 def walk(document: Document, packet: dict[str, int | str], leaf: str, in_port: int) -> list[str]:
@@ -120,7 +124,7 @@ def test_the_rules_of_a_leaf_and_a_spine() -> None:
     assert rules[1] == SwitchRules(
         "leaf1",
         1,
-        (Group(1, (Bucket(1, 1), Bucket(2, 2)), FIELDS, 7),),
+        (Group(1, (Bucket(1, 1), Bucket(2, 2)), FIELDS, 7 + STEP),),
         (
             Rule(200, "10.0.1.1/32", out_port=3),
             Rule(200, "10.0.1.2/32", out_port=4),
@@ -166,6 +170,64 @@ def test_flows_of_one_pair_use_every_spine() -> None:
     assert paths == {"spine1", "spine2", "spine3", "spine4"}
 
 
+def pinned(*pins: Pin) -> Document:
+    return replace(fabric(3, 4), policy="pinned", pinned=pins)
+
+
+def test_pinned_flows_take_their_spine_and_the_others_the_hashs() -> None:
+    document = pinned(Pin("h1-1", "h2-1", "spine3"), Pin("h1-1", None, "spine4"))
+    hashed = replace(document, pinned=())
+    for flow in range(50):
+        for src, dst, spine in (
+            ("10.0.1.1", "10.0.2.1", "spine3"),
+            ("10.0.1.1", "10.0.2.2", "spine4"),
+            ("10.0.1.1", "10.0.3.1", "spine4"),
+        ):
+            assert walk(document, packet_between(src, dst, flow), "leaf1", 5)[1] == spine
+        for dst in ("10.0.2.1", "10.0.3.2"):
+            packet = packet_between("10.0.1.2", dst, flow)
+            assert walk(document, packet, "leaf1", 6) == walk(hashed, packet, "leaf1", 6)
+
+
+def test_a_pinned_source_still_reaches_its_own_leaf() -> None:
+    packet = packet_between("10.0.1.1", "10.0.1.2")
+    assert walk(pinned(Pin("h1-1", None, "spine4")), packet, "leaf1", 5) == ["leaf1", "h1-2"]
+
+
+def test_only_the_sources_leaf_has_the_pinned_rules() -> None:
+    rules = build_rules(pinned(Pin("h1-1", "h2-1", "spine3"), Pin("h1-1", None, "spine4")))
+    added = {s.name: [r for r in s.rules if r.ipv4_src is not None] for s in rules.values()}
+    assert added.pop("leaf1") == [
+        Rule(130, "10.0.2.1/32", ipv4_src="10.0.1.1/32", out_port=3),
+        Rule(120, "10.0.0.0/8", ipv4_src="10.0.1.1/32", out_port=4),
+    ]
+    assert not any(added.values())
+
+
+def seeds(policy: str) -> list[int]:
+    rules = build_rules(replace(fabric(4, 2, seed=2**64 - 1), policy=policy)).values()
+    return [group.hash_seed for switch in rules for group in switch.groups]
+
+
+def test_every_leaf_has_a_seed_of_its_own_unless_polarised() -> None:
+    assert seeds("ecmp") == [number * STEP % 2**64 - 1 for number in range(1, 5)]
+    assert seeds("pinned") == seeds("ecmp")
+    assert seeds("polarised") == 4 * [2**64 - 1]
+
+
+def spines_to_one_host(policy: str, fields: tuple[str, ...]) -> set[str]:
+    document = replace(fabric(9, 4), policy=policy, hash_fields=fields)
+    packets = [(leaf, packet_between(f"10.0.{leaf}.1", "10.0.9.1", leaf)) for leaf in range(1, 9)]
+    return {walk(document, packet, f"leaf{leaf}", 5)[1] for leaf, packet in packets}
+
+
+def test_polarised_flows_to_one_host_meet_on_one_spine() -> None:
+    # The same fields with a seed for each leaf spread; one seed with the sender's fields does so as well.
+    assert len(spines_to_one_host("polarised", ("ipv4_dst", "tcp_dst"))) == 1
+    assert len(spines_to_one_host("ecmp", ("ipv4_dst", "tcp_dst"))) > 1
+    assert len(spines_to_one_host("polarised", FIELDS)) > 1
+
+
 def broken(**changes: Any) -> Document:
     return replace(fabric(2, 1), **changes)
 
@@ -176,7 +238,7 @@ FABRIC = fabric(2, 1)
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (broken(policy="spray"), "policy: 'spray' is not known, expected ecmp"),
+        (broken(policy="spray"), "policy: 'spray' is not known, expected ecmp, pinned, polarised"),
         (
             broken(ports=tuple(port for port in FABRIC.ports if port.dst != "h1-1")),
             "links: leaf1 has no port to h1-1",
@@ -210,13 +272,14 @@ def test_the_document_of_a_policy_that_is_not_known_is_refused() -> None:
     with pytest.raises(DocumentError) as caught:
         parse_document(
             {
-                "format_version": 1,
+                "format_version": 2,
                 "policy": "spray",
                 "hash_fields": [],
                 "hash_seed": 0,
+                "pinned": [],
                 "switches": [],
                 "hosts": [],
                 "links": [],
             }
         )
-    assert str(caught.value) == "policy: 'spray' is not known, expected ecmp"
+    assert str(caught.value) == "policy: 'spray' is not known, expected ecmp, pinned, polarised"
