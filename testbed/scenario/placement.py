@@ -28,12 +28,14 @@ def place_hosts(scenario: Scenario) -> Placement:
     """
     fabric, hosts = scenario.fabric, scenario.hosts
     free = dict.fromkeys(range(1, fabric.leaves + 1), fabric.hosts_per_leaf)
-    prefill = _take(free, hosts.prefill.leaves, hosts.prefill.count)
-    decode = _take(free, hosts.decode.leaves, hosts.decode.count)
+    layouts = hosts.prefill.layout, hosts.decode.layout
+    prefill = _take(free, hosts.prefill.leaves, hosts.prefill.count, layouts[0])
+    decode = _take(free, hosts.decode.leaves, hosts.decode.count, layouts[1])
     if not hosts.prefill.leaves:
-        prefill = _take(free, free, hosts.prefill.count)
+        prefill = _take(free, free, hosts.prefill.count, layouts[0])
     if not hosts.decode.leaves:
-        decode = _take(free, _decode_leaves(free, prefill, hosts.decode.count), hosts.decode.count)
+        leaves = _decode_leaves(free, prefill, hosts.decode.count)
+        decode = _take(free, leaves, hosts.decode.count, layouts[1])
     return Placement(prefill, decode)
 
 
@@ -86,14 +88,23 @@ def _decode_leaves(free: dict[int, int], prefill: tuple[int, ...], count: int) -
     return list(free)
 
 
-def _take(free: dict[int, int], leaves: Iterable[int], count: int) -> tuple[int, ...]:
-    taken = tuple(islice(_ports(free, leaves), count))
+def _take(free: dict[int, int], leaves: Iterable[int], count: int, layout: str) -> tuple[int, ...]:
+    ports = _in_turn(free, leaves) if layout == "spread" else _one_by_one(free, leaves)
+    taken = tuple(islice(ports, count))
     for leaf in taken:
         free[leaf] -= 1
     return taken
 
 
-def _ports(free: dict[int, int], leaves: Iterable[int]) -> Iterator[int]:
+def _one_by_one(free: dict[int, int], leaves: Iterable[int]) -> Iterator[int]:
     for leaf in leaves:
         for _ in range(free.get(leaf, 0)):
             yield leaf
+
+
+def _in_turn(free: dict[int, int], leaves: Iterable[int]) -> Iterator[int]:
+    listed = tuple(leaves)
+    for port in range(max((free.get(leaf, 0) for leaf in listed), default=0)):
+        for leaf in listed:
+            if port < free.get(leaf, 0):
+                yield leaf
