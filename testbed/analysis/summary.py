@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.analysis.blame import limiting_links
+from testbed.analysis.events import events
 from testbed.analysis.fidelity import fidelity
 from testbed.analysis.links import fabric_utilisation, summarise_links
 from testbed.analysis.losses import SENDER, TransferLoss, transfer_losses
@@ -80,6 +81,7 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
         "utilisation": fabric_utilisation(links),
         "limiting_links": limiting_links(losses, record.paths),
     }
+    judged = verdict(losses, links, fabric, transfers["slowdown"], cables)
     summary: dict[str, Any] = rounded(
         {
             "format_version": FORMAT_VERSION,
@@ -92,7 +94,8 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
             "ttft_ms": summarise_ttft(record),
             "links": links,
             "fabric": fabric,
-            "verdict": verdict(losses, links, fabric, transfers["slowdown"], cables),
+            "verdict": judged,
+            "events": events(record, losses, judged["link"]),
             "fidelity": fidelity(record),
         }
     )

@@ -204,10 +204,10 @@ def test_two_culprits_are_both_named(tmp_path: Path) -> None:
     assert [name for name, accused in found["accused"].items() if accused] == ["source-rail", "dest-leaf"]
     assert found["text"] == (
         "source-rail and dest-leaf held up the transfers: 49 % of the time lost, and 97 % of what the "
-        "slowest 1 % lost, went to the queues of source-rail (the way from the GPU to the NIC on the prefill side), "
-        "the largest part (16 %) to that of p4g1-p4, which was 99 % utilised; 48 % and 0 % to the queue of "
-        "leaf3-d1 (the leaf's downlink to the decode host), which was 98 % utilised while the links between "
-        "switches averaged 6 %."
+        "slowest 1 % lost, went to the queues of source-rail (the way from the GPU to the NIC on the prefill "
+        "side), the largest part (16 %) to that of p4g1-p4, which was 99 % utilised; 48 % and 0 % to the "
+        "queue of leaf3-d1 (the leaf's downlink to the decode host), which was 98 % utilised while the links "
+        "between switches averaged 6 %."
     )
 
 

@@ -1,0 +1,219 @@
+"""When things happened: the chain from a burst to a mark, a slower sender, a full queue and XOFF.
+
+A pure function of the record and the verdict's accusation. Called by `summary`.
+
+All moments are those of samples, so they come up to one sampling interval late. What stands in `events`:
+
+* the burst began: the first start of the transfers that share the accused link; without an accusation, of
+all transfers.
+* the first CE: the first sample at which a link's count of marks had risen.
+* the first sender slowed down, by what left its host, because what arrives is cut down by the queue long
+before any sender knows of it. A host's sending is cut where one of its transfers starts or ends, so that
+less to send is not taken for slower sending. Within such a stretch, what a sender sent is the mean of the
+last WINDOW samples (at the beginning: of those there are, at least LEAST), and it has slowed down at a
+sample when it sent less than SLOWER of the most it ever sent before: in the next sample, so that the moment
+is right, and on average in the next half and whole WINDOW, so that a gap between two bursts of the ACK
+clock does not count. The whole window lies within the stretch: a sender that is done first never slowed.
+Only moments after the first CE count (on the accused link; if that does not mark, on any; if none does,
+after the burst began), and only senders of transfers over the accused link.
+* the queue peaked: the sample at which the accused link's queue was longest.
+* XOFF was crossed: where PFC would have paused the sender of the link. A sample holds until the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from testbed.analysis.losses import TransferLoss
+from testbed.analysis.stats import NS_PER_MS, Floats, Ints
+from testbed.record.outcomes import Outcome
+from testbed.record.reader import LinkSeries, Record
+
+WINDOW = 10
+"""At 20 us a window of 200 us: dozens of round trips, and over 70 packets even at an eighth of 100 Gbit/s."""
+
+LEAST = 2
+"""Samples that must come first. In less, a sender is still in its first burst, before any answer."""
+
+SLOWER = 0.7
+"""A sender has slowed down below this part of what it sent. DCTCP's first cut is a half, DCQCN's as well. The
+swings of an incast of eight DCTCP senders that are long in balance reach this after 2 to 17 ms, so a moment
+that late is no answer to the burst."""
+
+
+def events(record: Record, losses: Sequence[TransferLoss], accused: str | None) -> dict[str, Any]:
+    """Return the summary's `events` in scenario ms, None for what did not happen.
+
+    `accused` is the verdict's link. `xoff` adds up all links and names the one that crossed first;
+    `peak_before_slowdown` tells whether the accused queue was longest before any sender slowed (also when
+    none did), None without an accusation. `links` has each link's own moments.
+    """
+    links = {name: _of_link(record, name) for name in record.link_names}
+    sharing = _sharing(record, losses, accused)
+    begun = min((outcome.start_ns for outcome in sharing), default=None)
+    ce_link = _earliest(links, "first_ce_ns")
+    after = _slowdown_after(links, accused, ce_link, begun)
+    slowed, slowed_host = _first_slowdown(record, sharing, after)
+    peak = links[accused]["queue_peak_ns"] if accused is not None and accused in links else None
+    return {
+        "burst_began_ms": _ms(begun),
+        "first_ce_ms": _ms(links[ce_link]["first_ce_ns"] if ce_link else None),
+        "first_ce_link": ce_link,
+        "first_slowdown_ms": _ms(slowed),
+        "first_slowdown_host": slowed_host,
+        "queue_peak_ms": _ms(peak),
+        "queue_peak_link": accused if peak is not None else None,
+        "peak_before_slowdown": None if peak is None else slowed is None or peak < slowed,
+        "xoff": _all_xoff(links),
+        "links": {name: _entry(moments) for name, moments in links.items()},
+    }
+
+
+def _of_link(record: Record, name: str) -> dict[str, Any]:
+    series = record.series(name)
+    xoff = {queue.link: queue.xoff_bytes for queue in record.plan.queues}.get(name)
+    marked = np.flatnonzero(series.ce_marks > 0)
+    peak = int(np.argmax(series.backlog_bytes))
+    return {
+        "first_ce_ns": int(series.time_ns[marked[0]]) if len(marked) else None,
+        "queue_peak_ns": int(series.time_ns[peak]) if series.backlog_bytes[peak] > 0 else None,
+        "xoff": None if xoff is None else _xoff(series, xoff),
+    }
+
+
+def _xoff(series: LinkSeries, level_bytes: int) -> dict[str, Any] | None:
+    """Return crossings of `level_bytes`, the first, the time above in all and at most at a stretch (ns)."""
+    above = np.concatenate(([False], series.backlog_bytes >= level_bytes, [False]))
+    turns = np.flatnonzero(above[1:] != above[:-1])
+    if not len(turns):
+        return None
+    times = np.append(series.time_ns, series.time_ns[-1])
+    lengths = times[turns[1::2]] - times[turns[::2]]
+    return {
+        "first_ns": int(times[turns[0]]),
+        "crossings": len(lengths),
+        "total_ns": int(lengths.sum()),
+        "longest_ns": int(lengths.max()),
+    }
+
+
+def _sharing(record: Record, losses: Sequence[TransferLoss], accused: str | None) -> list[Outcome]:
+    """Return the outcomes of the transfers over the accused link, of all when nobody is accused."""
+    lost = {loss.id for loss in losses if accused in loss.by_link}
+    return [
+        outcome
+        for outcome in record.outcomes
+        if accused is None or outcome.id in lost or accused in (record.paths.get(outcome.id) or ())
+    ]
+
+
+def _earliest(links: Mapping[str, Mapping[str, Any]], what: str) -> str | None:
+    """Return the link where `what` happened first, of equals the first in the plan."""
+    known = [name for name in links if links[name][what] is not None]
+    return min(known, key=lambda name: links[name][what], default=None)
+
+
+def _slowdown_after(
+    links: Mapping[str, Mapping[str, Any]], accused: str | None, ce_link: str | None, begun: int | None
+) -> int | None:
+    """Return the moment from which on a sender may slow down: see this module's docstring."""
+    own = links[accused]["first_ce_ns"] if accused is not None and accused in links else None
+    if own is not None:
+        return int(own)
+    return int(links[ce_link]["first_ce_ns"]) if ce_link else begun
+
+
+def _first_slowdown(
+    record: Record, sharing: Sequence[Outcome], after_ns: int | None
+) -> tuple[int | None, str | None]:
+    """Return when (ns) which host was the first of the senders to slow down."""
+    if after_ns is None:
+        return None, None
+    src = {transfer.id: transfer.src for transfer in record.plan.transfers}
+    hosts = sorted({src[outcome.id] for outcome in sharing})
+    found = {host: _slowed_ns(record, host, after_ns) for host in hosts}
+    known = {host: moment for host, moment in found.items() if moment is not None}
+    first = min(known, key=lambda host: known[host], default=None)
+    return (None, None) if first is None else (known[first], first)
+
+
+def _slowed_ns(record: Record, host: str, after_ns: int) -> int | None:
+    """Return when `host` first slowed down after `after_ns`, None when it never did."""
+    leaf = record.plan.topology.host(host).leaf
+    series = record.series(f"{host}-{leaf}")
+    for start_ns, end_ns in _stretches(record, host):
+        inside = np.flatnonzero((series.time_ns >= start_ns) & (series.time_ns <= end_ns))
+        slowed = _slowed_at(series.bytes[inside], series.time_ns[inside], after_ns)
+        if slowed is not None:
+            return slowed
+    return None
+
+
+def _stretches(record: Record, host: str) -> Iterator[tuple[int, int]]:
+    """Yield the times (ns) in which the transfers that `host` sends stay the same ones."""
+    mine = {transfer.id for transfer in record.plan.transfers if transfer.src == host}
+    spans = [(out.start_ns, out.end_ns) for out in record.outcomes if out.id in mine and out.end_ns]
+    edges = sorted({moment for span in spans for moment in span if moment is not None})
+    for start_ns, end_ns in pairwise(edges):
+        if any(begin <= start_ns and end_ns <= (end or begin) for begin, end in spans):
+            yield start_ns, end_ns
+
+
+def _slowed_at(sent: Ints, time_ns: Ints, after_ns: int) -> int | None:
+    """Return the first of `time_ns` from which on less was `sent` (a running count of bytes).
+
+    The last samples in which nothing more was sent are left out: there was no more to send.
+    """
+    if not len(sent):
+        return None
+    at = np.arange(LEAST, int(np.searchsorted(sent, sent[-1])) - WINDOW + 1)
+    if not len(at):
+        return None
+    before = np.maximum.accumulate(_rate(sent, time_ns, np.maximum(at - WINDOW, 0), at))
+    slowed = time_ns[at] >= after_ns
+    for length in (1, WINDOW // 2, WINDOW):
+        slowed &= _rate(sent, time_ns, at, at + length) < SLOWER * before
+    return int(time_ns[at[slowed][0]]) if slowed.any() else None
+
+
+def _rate(sent: Ints, time_ns: Ints, begin: Ints, end: Ints) -> Floats:
+    """Return bytes per ns from each sample of `begin` to that of `end`."""
+    return np.asarray((sent[end] - sent[begin]) / np.maximum(time_ns[end] - time_ns[begin], 1), np.float64)
+
+
+def _all_xoff(links: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+    crossed = {name: moments["xoff"] for name, moments in links.items() if moments["xoff"]}
+    if not crossed:
+        return None
+    first = min(crossed, key=lambda name: crossed[name]["first_ns"])
+    return {
+        "link": first,
+        "first_ms": _ms(crossed[first]["first_ns"]),
+        "links": len(crossed),
+        "crossings": sum(part["crossings"] for part in crossed.values()),
+        "total_ms": _ms(sum(part["total_ns"] for part in crossed.values())),
+        "longest_ms": _ms(max(part["longest_ns"] for part in crossed.values())),
+    }
+
+
+def _entry(moments: Mapping[str, Any]) -> dict[str, Any]:
+    xoff = moments["xoff"]
+    return {
+        "first_ce_ms": _ms(moments["first_ce_ns"]),
+        "queue_peak_ms": _ms(moments["queue_peak_ns"]),
+        "xoff": xoff
+        and {
+            "first_ms": _ms(xoff["first_ns"]),
+            "crossings": xoff["crossings"],
+            "total_ms": _ms(xoff["total_ns"]),
+            "longest_ms": _ms(xoff["longest_ns"]),
+        },
+    }
+
+
+def _ms(time_ns: int | None) -> float | None:
+    return None if time_ns is None else time_ns / NS_PER_MS
