@@ -164,3 +164,16 @@ def test_the_summary_has_the_moments_of_the_incast(tmp_path: Path) -> None:
     assert (found["burst_began_ms"], found["first_ce_ms"], found["first_ce_link"]) == (0.0, 0.02, LINK)
     assert found["queue_peak_link"] == LINK
     assert len(found["links"]) == 30
+
+
+def test_what_a_host_sends_between_its_transfers_is_not_theirs(toy: Record) -> None:
+    first = toy.plan.transfers[0]
+    plan = replace(toy.plan, transfers=(first, replace(first, id=1)))
+    record = _sampled(replace(toy, plan=plan), [200] * 20 + SLOW + [200] * 8)
+    spans = ((0, 12 * STEP_NS), (32 * STEP_NS, 40 * STEP_NS))
+    outcomes = tuple(
+        replace(record.outcomes[0], id=number, start_ns=start, end_ns=end)
+        for number, (start, end) in enumerate(spans)
+    )
+    both = replace(record, outcomes=outcomes, paths={0: record.paths[0], 1: record.paths[0]})
+    assert _events(both)["first_slowdown_ms"] is None

@@ -243,3 +243,11 @@ def test_the_timeline_holds_all_bytes_and_all_of_the_time(name: str, tmp_path: P
         assert (line.start_ns[1:] == line.end_ns[:-1]).all()
         bits = (line.rate_bps * (line.end_ns - line.start_ns)).sum() / 1e9
         assert bits == pytest.approx(transfer.wire_bytes * 8, rel=1e-6)
+
+
+@pytest.mark.parametrize(("lost", "cause"), [(0.009, "nothing"), (0.011, "dest-leaf")])
+def test_a_hundredth_of_an_interval_is_no_cause(lost: float, cause: str, idle: Record) -> None:
+    wire = idle.plan.transfers[0].wire_bytes * 8 / 100
+    share = (MS - 4000) * (1 - lost) / wire
+    record = _changed(idle, [(MS, share), (3 * MS, 1.0)], {"leaf3-d1": [STANDING] * 3})
+    assert [CAUSES[number] for number in _only(record).timeline.cause] == ["nothing", cause, "dest-leaf"]
