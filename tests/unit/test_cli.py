@@ -250,7 +250,7 @@ def test_a_run_that_was_ended_has_the_status_of_the_signal(
 def test_list(output: Output) -> None:
     status, text, _ = output.of("list")
     assert status == 0
-    assert [line.split()[0] for line in text.splitlines()][:2] == ["baseline", "incast"]
+    assert [line.split()[0] for line in text.splitlines()][:2] == ["average-lies", "baseline"]
     listed = json.loads(output.of("list", "--json")[1])
     assert [item["name"] for item in listed] == [line.split()[0] for line in text.splitlines()]
 

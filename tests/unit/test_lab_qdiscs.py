@@ -7,7 +7,7 @@ import random
 import pytest
 
 from testbed.lab.netlink import HtbClass
-from testbed.lab.qdiscs import burst_ns, delay_lines, path_delays_ns, ramp_probability, rate_class
+from testbed.lab.qdiscs import burst_ns, delay_lines, delays_ns, ramp_probability, rate_class, ways_of
 from tests.support.lab import small_plan
 
 
@@ -69,19 +69,53 @@ def test_rate_class_of_a_link() -> None:
 
 @pytest.mark.parametrize(
     ("host", "fabric", "delays"),
-    [("1us", "1us", (2_000, 4_000)), ("3us", "0.5us", (6_000, 7_000)), ("0us", "0us", (0, 0))],
+    [
+        ("1us", "1us", {"delay-near": 2_000, "delay-far": 4_000}),
+        ("3us", "0.5us", {"delay-near": 6_000, "delay-far": 7_000}),
+        ("0us", "2us", {"delay-near": 0, "delay-far": 4_000}),
+        ("0us", "0us", {}),
+    ],
 )
-def test_a_path_is_delayed_by_the_sum_of_its_links(host: str, fabric: str, delays: tuple[int, int]) -> None:
+def test_a_path_is_delayed_by_the_sum_of_its_links(host: str, fabric: str, delays: dict[str, int]) -> None:
     plan = small_plan(f"fabric.host_link.delay={host}", f"fabric.fabric_link.delay={fabric}")
-    assert path_delays_ns(plan) == delays
+    assert delays_ns(plan) == delays
 
 
 def test_path_delays_do_not_depend_on_the_order_of_links() -> None:
     plan = small_plan("fabric.host_link.delay=3us", "fabric.fabric_link.delay=1us")
     for path in plan.topology.candidate_paths("p1", "d1"):
-        assert sum(plan.topology.link(name).delay_ns for name in path) == path_delays_ns(plan)[1]
+        assert sum(plan.topology.link(name).delay_ns for name in path) == delays_ns(plan)["delay-far"]
     near = plan.topology.candidate_paths("p1", "p2")[0]
-    assert sum(plan.topology.link(name).delay_ns for name in near) == path_delays_ns(plan)[0]
+    assert sum(plan.topology.link(name).delay_ns for name in near) == delays_ns(plan)["delay-near"]
+
+
+SLOW_BOTH = (
+    *("hosts.prefill.gpu_to_nic=40gbit", "hosts.prefill.latency=5us"),
+    *("hosts.decode.nic_to_gpu=40gbit", "hosts.decode.latency=2us"),
+)
+
+
+def test_the_stages_latency_lies_on_the_way_of_prefill_hosts_alone() -> None:
+    plan = small_plan(*SLOW_BOTH)
+    assert delays_ns(plan) == {
+        "delay-near": 2_000,
+        "delay-far": 4_000,
+        "delay-near-p": 2_000 + 7_000,
+        "delay-far-p": 4_000 + 7_000,
+    }
+    assert ways_of(plan.topology.host("p1"), plan) == ("delay-near-p", "delay-far-p")
+    assert ways_of(plan.topology.host("d1"), plan) == ("delay-near", "delay-far")
+    redirects = [line.split()[-1] for line in delay_lines(plan) if line.startswith("filter")]
+    assert redirects == ["delay-near-p", "delay-far-p"] * 2 + ["delay-near", "delay-far"]
+
+
+def test_one_side_alone_and_no_latency_at_all() -> None:
+    assert delays_ns(small_plan(*SLOW_BOTH[:2]))["delay-far-p"] == 4_000 + 5_000
+    assert delays_ns(small_plan(*SLOW_BOTH[2:]))["delay-far-p"] == 4_000 + 2_000
+    # A rate of the scenario's own has no latency unless it is given.
+    rates = small_plan(SLOW_BOTH[0], SLOW_BOTH[2])
+    assert delays_ns(rates) == {"delay-near": 2_000, "delay-far": 4_000}
+    assert ways_of(rates.topology.host("p1"), rates) == ("delay-near", "delay-far")
 
 
 def test_packets_from_a_host_are_led_to_the_stage_of_their_path() -> None:
