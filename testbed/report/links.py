@@ -21,7 +21,7 @@ from topologies.model import SEGMENTS, Link
 
 BINS_MOST = 800
 BINS_LEAST = 150
-BINS_OF_PAGE = 21_000
+BINS_OF_PAGE = 17_000
 """Bins are shared by all loaded links, which keeps the page below about 1 MB."""
 
 SAMPLES_PER_BIN = 2

@@ -24,7 +24,18 @@ from markupsafe import Markup
 from testbed.analysis import TransferLoss, summarise, transfer_losses
 from testbed.record import layout
 from testbed.record.reader import Record
-from testbed.report import headline, linkchart, links, numbers, settings, stretches, transfers
+from testbed.report import (
+    chain,
+    follow,
+    headline,
+    heatmap,
+    linkchart,
+    links,
+    numbers,
+    settings,
+    stretches,
+    transfers,
+)
 from topologies.model import SEGMENTS
 
 TEMPLATE = "report.html.j2"
@@ -62,6 +73,7 @@ def render_report(record: Record, summary: Mapping[str, Any], losses: Sequence[T
     """
     window, groups = links.group_links(record, summary)
     rows = transfers.transfer_rows(record, losses)
+    followed = follow.follow(rows, losses)
     script = _asset(SCRIPT)
     return _template().render(
         style=Markup(_asset(STYLE)),
@@ -73,7 +85,7 @@ def render_report(record: Record, summary: Mapping[str, Any], losses: Sequence[T
         fidelity=headline.fidelity(summary),
         figures=headline.figures(summary),
         stretches=stretches.stretches(summary),
-        verdict_text=summary["verdict"]["text"].replace(" %", f"{numbers.UNIT_SPACE}%"),
+        verdict_text=_spaced(summary["verdict"]["text"]),
         lost_ns=sum(amount for row in rows for amount in row.lost_ns.values()),
         ideal_ns=sum(row.transfer.ideal_ns for row in rows if row.fct_ns is not None),
         window=window,
@@ -84,6 +96,12 @@ def render_report(record: Record, summary: Mapping[str, Any], losses: Sequence[T
         timeline=transfers.draw_timeline(rows, window),
         cdf=transfers.draw_cdf(rows),
         slowest=transfers.slowest(rows),
+        naive=_spaced(summary["verdict"].get("naive", {}).get("text", "")),
+        chain=chain.chain(record, summary),
+        places=stretches.PLACE,
+        followed=followed,
+        followed_ids={one.row.transfer.id for one in followed},
+        heatmap=heatmap.heatmap(summary),
         by_decode=transfers.decode_rows(summary),
         tables=(*settings.setting_tables(record.plan), settings.environment_table(record.environment)),
         queues=settings.queue_kinds(record.plan),
@@ -92,6 +110,11 @@ def render_report(record: Record, summary: Mapping[str, Any], losses: Sequence[T
         formats=_FORMATS,
         checks=summary["fidelity"].get("checks", ()),
     )
+
+
+def _spaced(text: str) -> str:
+    """Keep a percent sign on the line of its number."""
+    return text.replace(" %", f"{numbers.UNIT_SPACE}%")
 
 
 def _table(summary: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -5,9 +5,9 @@
   const report = document.getElementById("report");
   const start = Number(report.dataset.start), end = Number(report.dataset.end), bins = Number(report.dataset.bins);
   const perBin = (end - start) / bins;
-  const tools = document.querySelector(".tools");
+  const tools = document.querySelector(".tools:not(.chooser)");
   const tool = (name) => tools.querySelector(`[data-tool="${name}"]`);
-  const plots = [...report.querySelectorAll(".plot:not([data-cdf])")];
+  const plots = [...report.querySelectorAll(".plot:not([data-own])")];
   const view = { from: 0, to: bins };
   let cursor = null;
 
@@ -175,7 +175,32 @@
     for (const link of links) if (!link.parentElement.hidden) link.open = wanted(link);
     drawAxes();
   };
+  const chooser = document.querySelector(".chooser"), followed = [...document.querySelectorAll(".followed")];
+  const choice = chooser && chooser.querySelector('[data-follow="choice"]');
+  const followChosen = () => {
+    for (const figure of followed) figure.hidden = choice.value === "" ? !("slowest" in figure.dataset) : figure.id !== `transfer-${choice.value}`;
+    for (const button of chooser.querySelectorAll("button")) {
+      const next = choice.selectedIndex + Number(button.dataset.follow);
+      button.disabled = next < 1 || next >= choice.options.length;
+    }
+  };
+  if (chooser) {
+    choice.addEventListener("change", followChosen);
+    for (const button of chooser.querySelectorAll("button")) {
+      button.addEventListener("click", () => { choice.selectedIndex += Number(button.dataset.follow); followChosen(); });
+    }
+    chooser.hidden = false;
+    choice.value = "";
+    followChosen();
+  }
   const reveal = () => {
+    const wanted = /^#transfer-(\d+)$/.exec(location.hash);
+    if (wanted && chooser && document.getElementById(`transfer-${wanted[1]}`)) {
+      choice.value = wanted[1];
+      followChosen();
+      document.getElementById(`transfer-${wanted[1]}`).scrollIntoView();
+      return;
+    }
     const row = location.hash.startsWith("#link-") && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!row) return;
     const fold = row.closest("details.quiet");

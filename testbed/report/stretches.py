@@ -25,14 +25,40 @@ MEANING = {
 }
 
 
+PLACE = {
+    "source-rail": "source host",
+    "source-leaf": "source leaf",
+    "spine": "spine",
+    "dest-leaf": "destination leaf",
+    "dest-landing": "destination host",
+}
+"""Where a stretch is, in words."""
+
+
 @dataclass(frozen=True)
 class Pair:
-    """A peak beside the mean that hides it, both with their bar's length as a fraction of the longest."""
+    """A peak beside the mean that hides it, both with their bar's length as a fraction of the longest.
+
+    `p99` is that of the same link as the peak; None where there is none.
+    """
 
     peak: float
     mean: float
     peak_bar: float
     mean_bar: float
+    p99: float | None = None
+    p99_bar: float = 0.0
+
+
+@dataclass(frozen=True)
+class PfcRisk:
+    """How often the queues of a stretch crossed XOFF, for how long in all and at a stretch (ms), and which
+    one crossed it longest (None: none did)."""
+
+    crossings: int
+    total_ms: float
+    longest_ms: float
+    link: str | None
 
 
 @dataclass(frozen=True)
@@ -55,6 +81,8 @@ class Stretch:
     drain_ns: float
     utilisation: Pair | None
     queue: Pair | None
+    place: str = ""
+    risk: PfcRisk | None = None
 
 
 def stretches(summary: Mapping[str, Any]) -> tuple[Stretch, ...]:
@@ -72,20 +100,36 @@ def _stretch(segment: str, summary: Mapping[str, Any], longest_ns: float) -> Str
         meaning=MEANING[segment],
         share=verdict["shares"].get(segment),
         tail_share=verdict.get("tail", {}).get("shares", {}).get(segment),
-        accused=segment == verdict["segment"],
+        accused=segment in {verdict["segment"], *(part["segment"] for part in verdict.get("culprits", ()))},
         links=len(links),
         worst=worst,
         worst_mean_utilisation=links[worst]["utilisation"]["mean"] if worst else None,
         drain_ns=drain_ns(links[worst]) if worst else 0.0,
         utilisation=_utilisation(links, worst) if worst else None,
         queue=_queue(links, worst, longest_ns) if worst else None,
+        place=PLACE.get(segment, ""),
+        risk=_risk(links, (summary.get("events") or {}).get("links", {})),
+    )
+
+
+def _risk(links: Mapping[str, Any], moments: Mapping[str, Any]) -> PfcRisk | None:
+    """Add up the crossings of XOFF of some links; None where no queue watches it."""
+    if all(figures.get("xoff_crossings") is None for figures in links.values()):
+        return None
+    crossed = {name: moments[name]["xoff"] for name in links if moments.get(name, {}).get("xoff")}
+    return PfcRisk(
+        crossings=sum(part["crossings"] for part in crossed.values()),
+        total_ms=sum(part["total_ms"] for part in crossed.values()),
+        longest_ms=max((part["longest_ms"] for part in crossed.values()), default=0.0),
+        link=max(crossed, key=lambda name: crossed[name]["total_ms"], default=None),
     )
 
 
 def _worst(links: Mapping[str, Any], verdict: Mapping[str, Any]) -> str | None:
     """Return the link the verdict names where it is one of these, else the worst by its own figures."""
-    if verdict["link"] in links:
-        return str(verdict["link"])
+    for named in (verdict["link"], *(part["link"] for part in verdict.get("culprits", ()))):
+        if named in links:
+            return str(named)
     return max(links, key=lambda name: badness(links[name]), default=None)
 
 
@@ -100,7 +144,9 @@ def _queue(links: Mapping[str, Any], worst: str, longest_ns: float) -> Pair:
     peak = links[worst]["queue_bytes"]["max"] or 0
     mean = _mean([figures["queue_bytes"]["mean"] for figures in links.values()])
     bar = drain_ns(links[worst]) / longest_ns if longest_ns else 0.0
-    return Pair(peak, mean, bar, bar * mean / peak if peak else 0.0)
+    p99 = links[worst]["queue_bytes"]["p99"] or 0
+    scale = bar / peak if peak else 0.0
+    return Pair(peak, mean, bar, scale * mean, p99, scale * p99)
 
 
 def _mean(values: list[float | None]) -> float:
