@@ -124,7 +124,7 @@ def test_dragging_zooms_all_charts_and_a_double_click_shows_the_whole_run(
         tmp_path,
         """
         const plot = document.querySelector('[data-link="leaf3-d1"] .plot');
-        const views = () => [...new Set([...document.querySelectorAll(".plot:not([data-cdf]) svg")]
+        const views = () => [...new Set([...document.querySelectorAll(".plot:not([data-own]) svg")]
           .map((svg) => svg.getAttribute("viewBox").split(" ").filter((_, n) => n % 2 === 0).join(" ")))];
         const tool = (name) => document.querySelector(`[data-tool="${name}"]`);
         const range = () => ["from", "to"].map((name) => Number(tool(name).value));
@@ -185,6 +185,61 @@ def test_links_are_chosen_by_name_and_segment(incast: Path, tmp_path: Path) -> N
     assert said["all"] == 4
     assert said["folded"] == 0
     assert said["opened"] == ["leaf3-d1"]
+
+
+def test_transfers_are_followed_one_by_one(incast: Path, tmp_path: Path) -> None:
+    said = act(
+        incast,
+        tmp_path,
+        """
+        const shown = () => [...document.querySelectorAll(".followed")]
+          .filter((figure) => figure.offsetParent !== null).map((figure) => figure.id);
+        const choice = document.querySelector('[data-follow="choice"]');
+        const [slower, faster] = document.querySelectorAll(".chooser button");
+        said.visible = choice.offsetParent !== null;
+        said.first = shown(); said.disabled = [slower.disabled, faster.disabled];
+        choice.value = "6"; choice.dispatchEvent(new Event("change"));
+        said.chosen = shown();
+        faster.click();
+        said.next = [choice.value, shown(), slower.disabled, faster.disabled];
+        choice.selectedIndex = 1; choice.dispatchEvent(new Event("change"));
+        said.slowest = [slower.disabled, faster.disabled];
+        choice.value = ""; choice.dispatchEvent(new Event("change"));
+        said.again = shown();
+        location.hash = "#transfer-5";
+        window.dispatchEvent(new Event("hashchange"));
+        said.linked = [choice.value, shown()];
+        """,
+    )
+    assert said == {
+        "visible": True,
+        "first": ["transfer-0", "transfer-1", "transfer-2"],
+        "disabled": [True, False],
+        "chosen": ["transfer-6"],
+        "next": ["7", ["transfer-7"], False, True],
+        "slowest": [True, False],
+        "again": ["transfer-0", "transfer-1", "transfer-2"],
+        "linked": ["5", ["transfer-5"]],
+    }
+
+
+def test_the_chart_of_moments_and_those_of_single_transfers_keep_their_own_time(
+    incast: Path, tmp_path: Path
+) -> None:
+    said = act(
+        incast,
+        tmp_path,
+        """
+        const views = () => [...document.querySelectorAll("[data-own] svg")]
+          .map((svg) => svg.getAttribute("viewBox")).join();
+        said.before = views();
+        const plot = document.querySelector('[data-link="leaf3-d1"] .plot');
+        at(plot, "pointerdown", 0.25); at(plot, "pointermove", 0.4); at(plot, "pointerup", 0.5);
+        said.after = views();
+        """,
+    )
+    assert said["before"] == said["after"]
+    assert len(said["before"].split(",")) == 1 + 1 + 8  # completion, moments, transfers
 
 
 def test_the_table_sorts_by_number_and_by_name(incast: Path, tmp_path: Path) -> None:
