@@ -10,18 +10,20 @@ all transfers.
 * the first sender slowed down, by what left its host, because what arrives is cut down by the queue long
 before any sender knows of it. A host's sending is cut where one of its transfers starts or ends, so that
 less to send is not taken for slower sending. Within such a stretch, what a sender sent is the mean of the
-last WINDOW samples (at the beginning: of those there are, at least LEAST), and it has slowed down at a
-sample when it sent less than SLOWER of the most it ever sent before: in the next sample, so that the moment
-is right, and on average in the next half and whole WINDOW, so that a gap between two bursts of the ACK
-clock does not count. The whole window lies within the stretch: a sender that is done first never slowed.
-Only moments after the first CE count (on the accused link; if that does not mark, on any; if none does,
-after the burst began), and only senders of transfers over the accused link.
+last window (at the beginning: of the whole round trips there are, at least one), and it has slowed down at a sample
+when it sent less than SLOWER of the most it ever sent before: in the next sample, so that the moment is
+right, and on average in the next half and whole window, so that a gap between two bursts of the ACK clock
+does not count. A window is WINDOW_SAMPLES or WINDOW_ROUND_TRIPS of an idle fabric, whichever is longer. It
+lies within the stretch: a sender that is done first never slowed. Only moments after the first CE count (on
+the accused link; if that does not mark, on any; if none does, after the burst began), and only senders of
+transfers over the accused link.
 * the queue peaked: the sample at which the accused link's queue was longest.
 * XOFF was crossed: where PFC would have paused the sender of the link. A sample holds until the next.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -33,11 +35,15 @@ from testbed.analysis.stats import NS_PER_MS, Floats, Ints
 from testbed.record.outcomes import Outcome
 from testbed.record.reader import LinkSeries, Record
 
-WINDOW = 10
-"""At 20 us a window of 200 us: dozens of round trips, and over 70 packets even at an eighth of 100 Gbit/s."""
+WINDOW_SAMPLES = 10
+"""At 20 us a window of 200 us, over 70 packets even at an eighth of 100 Gbit/s."""
 
-LEAST = 2
-"""Samples that must come first. In less, a sender is still in its first burst, before any answer."""
+WINDOW_ROUND_TRIPS = 3
+"""A sender that sends its first window and waits for the answer is idle for most of two round trips."""
+
+LEAST_SAMPLES = 2
+"""Samples that must come first, and a round trip: in less, a sender is in its first burst, before any
+answer."""
 
 SLOWER = 0.7
 """A sender has slowed down below this part of what it sent. DCTCP's first cut is a half, DCQCN's as well. The
@@ -135,19 +141,34 @@ def _first_slowdown(
         return None, None
     src = {transfer.id: transfer.src for transfer in record.plan.transfers}
     hosts = sorted({src[outcome.id] for outcome in sharing})
-    found = {host: _slowed_ns(record, host, after_ns) for host in hosts}
+    interval_ns, round_trip_ns = record.plan.measure.interval_ns, _round_trip_ns(record, sharing)
+    least = max(LEAST_SAMPLES, math.ceil(round_trip_ns / interval_ns))
+    window = max(WINDOW_SAMPLES, math.ceil(WINDOW_ROUND_TRIPS * round_trip_ns / interval_ns))
+    found = {host: _slowed_ns(record, host, after_ns, least, window) for host in hosts}
     known = {host: moment for host, moment in found.items() if moment is not None}
     first = min(known, key=lambda host: known[host], default=None)
     return (None, None) if first is None else (known[first], first)
 
 
-def _slowed_ns(record: Record, host: str, after_ns: int) -> int | None:
-    """Return when `host` first slowed down after `after_ns`, None when it never did."""
+def _round_trip_ns(record: Record, sharing: Sequence[Outcome]) -> int:
+    """Return the longest round trip on an idle fabric of the transfers in `sharing`."""
+    topology, transfers = record.plan.topology, {transfer.id: transfer for transfer in record.plan.transfers}
+    delay_ns = {link.name: link.delay_ns for link in topology.links}
+    pairs = {(transfers[outcome.id].src, transfers[outcome.id].dst) for outcome in sharing}
+    paths = (topology.candidate_paths(*pair)[0] for pair in pairs)
+    return max((2 * sum(delay_ns[name] for name in path) for path in paths), default=0)
+
+
+def _slowed_ns(record: Record, host: str, after_ns: int, least: int, window: int) -> int | None:
+    """Return when `host` first slowed down after `after_ns`, None when it never did.
+
+    `least` and `window` are in samples.
+    """
     leaf = record.plan.topology.host(host).leaf
     series = record.series(f"{host}-{leaf}")
     for start_ns, end_ns in _stretches(record, host):
         inside = np.flatnonzero((series.time_ns >= start_ns) & (series.time_ns <= end_ns))
-        slowed = _slowed_at(series.bytes[inside], series.time_ns[inside], after_ns)
+        slowed = _slowed_at(series.bytes[inside], series.time_ns[inside], after_ns, least, window)
         if slowed is not None:
             return slowed
     return None
@@ -163,19 +184,20 @@ def _stretches(record: Record, host: str) -> Iterator[tuple[int, int]]:
             yield start_ns, end_ns
 
 
-def _slowed_at(sent: Ints, time_ns: Ints, after_ns: int) -> int | None:
+def _slowed_at(sent: Ints, time_ns: Ints, after_ns: int, least: int, window: int) -> int | None:
     """Return the first of `time_ns` from which on less was `sent` (a running count of bytes).
 
     The last samples in which nothing more was sent are left out: there was no more to send.
     """
     if not len(sent):
         return None
-    at = np.arange(LEAST, int(np.searchsorted(sent, sent[-1])) - WINDOW + 1)
+    at = np.arange(least, int(np.searchsorted(sent, sent[-1])) - window + 1)
     if not len(at):
         return None
-    before = np.maximum.accumulate(_rate(sent, time_ns, np.maximum(at - WINDOW, 0), at))
+    behind = np.minimum(window, at // least * least)  # whole round trips: each has its burst
+    before = np.maximum.accumulate(_rate(sent, time_ns, at - behind, at))
     slowed = time_ns[at] >= after_ns
-    for length in (1, WINDOW // 2, WINDOW):
+    for length in (1, window // 2, window):
         slowed &= _rate(sent, time_ns, at, at + length) < SLOWER * before
     return int(time_ns[at[slowed][0]]) if slowed.any() else None
 

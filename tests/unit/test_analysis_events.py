@@ -177,3 +177,13 @@ def test_what_a_host_sends_between_its_transfers_is_not_theirs(toy: Record) -> N
     )
     both = replace(record, outcomes=outcomes, paths={0: record.paths[0], 1: record.paths[0]})
     assert _events(both)["first_slowdown_ms"] is None
+
+
+def test_a_sender_that_waits_for_its_first_answer_has_not_slowed_down(toy: Record) -> None:
+    # Links of 10 us: a round trip of 80 us, four samples; the sender is silent for three of each four.
+    links = tuple(replace(link, delay_ns=10_000) for link in toy.plan.topology.links)
+    plan = replace(toy.plan, topology=replace(toy.plan.topology, links=links))
+    sent = [400, 0, 0, 0, 600, 0, 0, 0, *[200] * 8, *[60] * 12]
+    assert _slowdown(replace(toy, plan=plan), sent) == 0.32
+    # Three round trips of 12 samples must follow within the stretch.
+    assert _slowdown(replace(toy, plan=plan), sent[:-1]) is None
