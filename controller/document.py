@@ -18,10 +18,18 @@ from controller.errors import DocumentError
 from controller.wire import HASH_FIELDS
 
 FORMAT_VERSION = 2
+KEYS = {
+    *("format_version", "policy", "hash_fields", "hash_seed", "pinned", "least_loaded"),
+    *("switches", "hosts", "links"),
+}
 T = TypeVar("T")
 
-POLICIES = ("ecmp", "pinned", "polarised")
+POLICIES = ("ecmp", "pinned", "polarised", "least-loaded")
 TIERS = ("leaf", "spine")
+CONNECT_LEAD_NS = 2_000_000
+"""How long before it sends a transfer's connection is opened, undilated (`traffic.tcp_replay`)."""
+
+NUMBER_MAX = 2**63 - 1
 SEED_MAX = 2**64 - 1
 INDEX_MAX = 65_535
 PORT_MAX = 0xFFFFFF00
@@ -66,23 +74,37 @@ class Pin:
 
 
 @dataclass(frozen=True)
+class LeastLoaded:
+    """Port counters are polled every `poll_ns`; a flow just placed counts `flow_bps` for `hold_ns`.
+
+    Both times are the controller's own clock's.
+    """
+
+    poll_ns: int
+    hold_ns: int
+    flow_bps: int
+
+
+@dataclass(frozen=True)
 class Document:
     """A fabric and how its leaves choose an uplink.
 
     `hash_seed` is 64 bits, from which each leaf's own seed follows; with `polarised` it is every leaf's.
+    `least_loaded` is given for that policy only.
     """
 
     policy: str
     hash_fields: tuple[str, ...]
     hash_seed: int
     pinned: tuple[Pin, ...]
+    least_loaded: LeastLoaded | None
     switches: tuple[Switch, ...]
     hosts: tuple[Host, ...]
     ports: tuple[Port, ...]
 
 
 def controller_document(plan: Any) -> dict[str, Any]:
-    """Return the JSON document for `plan`, anything with a plan's `topology` and `routing`."""
+    """Return the JSON document for `plan`, in lab time: its `topology`, `routing` and `dilation` are used."""
     topology, routing = plan.topology, plan.routing
     names = {switch.name for switch in topology.switches}
     return {
@@ -91,6 +113,7 @@ def controller_document(plan: Any) -> dict[str, Any]:
         "hash_fields": list(routing.hash_fields),
         "hash_seed": routing.hash_seed,
         "pinned": [{"src": pin.src, "dst": pin.dst, "spine": pin.spine} for pin in routing.pinned],
+        "least_loaded": _least_loaded(plan) if routing.policy == "least-loaded" else None,
         "switches": [
             {"name": s.name, "dpid": s.dpid, "tier": s.tier, "index": s.index} for s in topology.switches
         ],
@@ -100,6 +123,16 @@ def controller_document(plan: Any) -> dict[str, Any]:
             for link in topology.links
             if link.src in names
         ],
+    }
+
+
+def _least_loaded(plan: Any) -> dict[str, int]:
+    """A flow is placed when it connects: it counts until it sends and two polls have seen it."""
+    poll_ns, hosts = plan.routing.poll_ns, {host.name for host in plan.topology.hosts}
+    return {
+        "poll_ns": poll_ns,
+        "hold_ns": round(CONNECT_LEAD_NS * plan.dilation) + 2 * poll_ns,
+        "flow_bps": max(link.rate_bps for link in plan.topology.links if link.src in hosts),
     }
 
 
@@ -117,8 +150,7 @@ def read_document(path: Path) -> Document:
 
 def parse_document(data: Any) -> Document:
     """Check a JSON value and return the document it holds; DocumentError says what is wrong where."""
-    keys = {"format_version", "policy", "hash_fields", "hash_seed", "pinned", "switches", "hosts", "links"}
-    fields = _mapping(data, "document", keys)
+    fields = _mapping(data, "document", KEYS)
     if fields["format_version"] != FORMAT_VERSION:
         raise DocumentError(
             f"format_version: {fields['format_version']!r} is not known, expected {FORMAT_VERSION}"
@@ -128,6 +160,7 @@ def parse_document(data: Any) -> Document:
         hash_fields=_hash_fields(fields["hash_fields"]),
         hash_seed=_integer(fields["hash_seed"], "hash_seed", 0, SEED_MAX),
         pinned=_items(fields["pinned"], "pinned", _pin),
+        least_loaded=_balancing(fields["least_loaded"], fields["policy"]),
         switches=_items(fields["switches"], "switches", _switch),
         hosts=_items(fields["hosts"], "hosts", _host),
         ports=_items(fields["links"], "links", _port),
@@ -201,6 +234,16 @@ def _port(data: Any, where: str) -> Port:
         dst=_text(fields["dst"], f"{where}.dst"),
         port=_integer(fields["port"], f"{where}.port", 1, PORT_MAX),
     )
+
+
+def _balancing(data: Any, policy: str) -> LeastLoaded | None:
+    if (data is None) != (policy != "least-loaded"):
+        raise DocumentError(f"least_loaded: is {'missing' if data is None else 'not'} for policy {policy}")
+    if data is None:
+        return None
+    names = ("poll_ns", "hold_ns", "flow_bps")
+    fields = _mapping(data, "least_loaded", set(names))
+    return LeastLoaded(*(_integer(fields[name], f"least_loaded.{name}", 1, NUMBER_MAX) for name in names))
 
 
 def _hash_fields(data: Any) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ It listens, gives every switch of the document its rules, and when all have conf
 ready.json: `{"framework", "version", "switches": {DPID: {"groups": n, "rules": m}}}`. If that cannot
 be, ready.json holds `{"error": TEXT}` and the exit code is 2 (the document) or 3 (anything else).
 Afterwards it only waits: a switch that connects again gets its rules again. It has no periodic
-work, for in virtual time every wake-up costs; end it by SIGTERM.
+work, for in virtual time every wake-up costs, but with policy least-loaded, which polls the switches;
+end it by SIGTERM.
 
 os-ken is a dependency of the project. Ryu 4.34 builds only with an old setuptools and so lives in an
 environment of its own (the commands are in requirements-ryu.txt):
@@ -35,6 +36,7 @@ from controller.document import read_document
 from controller.errors import ControllerError, SwitchError
 from controller.framework import FRAMEWORKS, VARIABLE, Framework, listen_on, prepare
 from controller.installation import Installation, ready_document
+from controller.placement import Placement
 from controller.rules import build_rules
 
 TIMEOUT_S = 60.0
@@ -86,14 +88,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> NoReturn:
     options.ready.unlink(missing_ok=True)  # one of before would look like an answer
-    installation = Installation(build_rules(read_document(options.document)))
+    document = read_document(options.document)
+    installation = Installation(build_rules(document))
+    placement = Placement(document) if document.least_loaded else None
     framework = FRAMEWORKS[options.framework]
     os.environ[VARIABLE] = framework.name  # `controller.app` is loaded by name and reads it
     prepare(framework)
     _check_port(options.host, options.port)
     listen_on(framework, options.host, options.port)
     outcomes = framework.module("lib.hub").Queue()
-    _start(framework, installation, outcomes)
+    _start(framework, installation=installation, placement=placement, outcomes=outcomes)
     _wait(framework, installation, outcomes, options)
 
 
@@ -107,11 +111,11 @@ def _check_port(host: str, port: int) -> None:
             raise ControllerError(f"cannot listen on {host}:{port}: {error.strerror}") from error
 
 
-def _start(framework: Framework, installation: Installation, outcomes: Any) -> None:
+def _start(framework: Framework, **arguments: Any) -> None:
     manager = framework.module("base.app_manager").AppManager.get_instance()
     manager.load_apps(["controller.app"])
     contexts = manager.create_contexts()
-    manager.instantiate_apps(installation=installation, outcomes=outcomes, **contexts)
+    manager.instantiate_apps(**arguments, **contexts)
 
 
 def _wait(

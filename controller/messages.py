@@ -11,13 +11,15 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from controller.rules import Group, Rule, SwitchRules
+from controller.rules import TO_CONTROLLER, Group, Rule, SwitchRules
 from controller.wire import selection_property
 
 OPENFLOW_15 = 0x06
 """The version on the wire; the only one in which a group can name its hash."""
 
 ETH_TYPE_IPV4 = 0x0800
+TCP_SYN = 0x002
+L4_NAMES = {socket.IPPROTO_TCP: "tcp", socket.IPPROTO_UDP: "udp"}
 
 
 class SelectionProperty:
@@ -43,9 +45,26 @@ def switch_messages(datapath: Any, wanted: SwitchRules) -> list[Any]:
         barrier(datapath),
         *(_group_mod(datapath, group) for group in wanted.groups),
         barrier(datapath),
-        *(_flow_mod(datapath, rule) for rule in wanted.rules),
+        *(rule_message(datapath, rule) for rule in wanted.rules),
         barrier(datapath),
     ]
+
+
+def packet_out(datapath: Any, frame: bytes, in_port: int, out_port: int) -> Any:
+    """Return the message that sends a frame which came in through `in_port` out of `out_port`."""
+    ofproto, parser = datapath.ofproto, datapath.ofproto_parser
+    return parser.OFPPacketOut(
+        datapath,
+        buffer_id=ofproto.OFP_NO_BUFFER,
+        match=parser.OFPMatch(in_port=in_port),
+        actions=[parser.OFPActionOutput(out_port, 0)],
+        data=frame,
+    )
+
+
+def counters_request(datapath: Any) -> Any:
+    """Return the message that asks a switch for the counters of all its ports."""
+    return datapath.ofproto_parser.OFPPortStatsRequest(datapath, 0, datapath.ofproto.OFPP_ANY)
 
 
 def is_barrier(datapath: Any, message: Any) -> bool:
@@ -94,13 +113,20 @@ def _group_mod(datapath: Any, group: Group) -> Any:
     )
 
 
-def _flow_mod(datapath: Any, rule: Rule) -> Any:
+def rule_message(datapath: Any, rule: Rule) -> Any:
+    """Return the message that gives a switch one rule more."""
     parser = datapath.ofproto_parser
-    match = {"eth_type": ETH_TYPE_IPV4, "ipv4_dst": _masked(rule.ipv4_dst)}
+    match: dict[str, Any] = {"eth_type": ETH_TYPE_IPV4, "ipv4_dst": _masked(rule.ipv4_dst)}
     if rule.in_port is not None:
         match["in_port"] = rule.in_port
     if rule.ipv4_src is not None:
         match["ipv4_src"] = _masked(rule.ipv4_src)
+    if rule.ip_proto is not None:
+        match["ip_proto"] = rule.ip_proto
+        match |= {"tcp_flags": (TCP_SYN, TCP_SYN)} if rule.syn else {}
+        name = L4_NAMES.get(rule.ip_proto)
+        ports = {f"{name}_src": rule.l4_src, f"{name}_dst": rule.l4_dst}
+        match |= ports if rule.l4_src is not None else {}
     return parser.OFPFlowMod(
         datapath,
         command=datapath.ofproto.OFPFC_ADD,
@@ -113,7 +139,9 @@ def _flow_mod(datapath: Any, rule: Rule) -> Any:
 def _instructions(datapath: Any, rule: Rule) -> list[Any]:
     parser = datapath.ofproto_parser
     if rule.out_port is not None:
-        action = parser.OFPActionOutput(rule.out_port, 0)
+        # The length counts for the controller's port only, which gets whole packets.
+        whole = datapath.ofproto.OFPCML_NO_BUFFER if rule.out_port == TO_CONTROLLER else 0
+        action = parser.OFPActionOutput(rule.out_port, whole)
     elif rule.group_id is not None:
         action = parser.OFPActionGroup(rule.group_id)
     else:

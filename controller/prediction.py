@@ -1,7 +1,7 @@
 """Which spine a flow will take, foretold from the rules that its leaf is given.
 
 For whoever wants to know paths without a switch: scenarios, tests, statistics over many seeds. Pure.
-It holds where rules alone decide: not for flows that a controller places while traffic runs.
+It holds where rules alone decide: not for least-loaded, which places flows while traffic runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from controller.document import Document
 from controller.ecmp_hash import choose_bucket
-from controller.rules import Rule, SwitchRules, build_rules
+from controller.rules import TO_CONTROLLER, Rule, SwitchRules, build_rules
 
 
 class Prediction:
@@ -27,7 +27,8 @@ class Prediction:
         """Return the spine of a flow between two hosts, None where it stays within its leaf.
 
         `fields` are header fields as `choose_bucket` takes them, addresses as text. KeyError for a source
-        address that is no host's; ValueError for a destination to which no rule leads.
+        address that is no host's; ValueError for a destination to which no rule leads, or over which the
+        controller decides as traffic runs.
         """
         leaf = self._leaf_of[str(fields["ipv4_src"])]
         behind = self._behind[leaf.name, _output(leaf, fields)]
@@ -40,6 +41,8 @@ def _output(leaf: SwitchRules, fields: Mapping[str, int | str]) -> int:
     if not matching:
         raise ValueError(f"no rule of {leaf.name} leads to {fields['ipv4_dst']}")
     rule = max(matching, key=lambda rule: rule.priority)
+    if rule.out_port == TO_CONTROLLER:
+        raise ValueError(f"what {leaf.name} sends up is placed while traffic runs")
     if rule.out_port is not None:
         return rule.out_port
     group = next(group for group in leaf.groups if group.group_id == rule.group_id)

@@ -6,6 +6,9 @@ turns those into OpenFlow. Nothing is learnt from packets, and what no rule matc
 * a leaf sends a packet for one of its own hosts out of that host's port;
 * what came up from a host and is for another leaf goes to SELECT group 1 over the uplinks, hashed with
   the leaf's own seed (`polarised`: with one seed for all leaves);
+* with `least-loaded` it goes to the controller instead, which answers with a rule for its flow
+  (`controller.placement`). TCP's SYN has a rule of its own for that: the datapath remembers for up to
+  5 ms that packets like this one go the slow way, and what follows the SYN must not be like it;
 * with `pinned`, what a listed source sends to a listed host, or to all, goes out of one uplink before that;
 * what came down from a spine and is for no local host is dropped, or a packet for an address that
   does not exist would be sent up again and circle for ever. These are rules of their own, one for
@@ -16,6 +19,7 @@ turns those into OpenFlow. Nothing is learnt from packets, and what no rule matc
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -31,7 +35,13 @@ LOCAL_PRIORITY = 200
 FROM_SPINE_PRIORITY = 150
 PINNED_PAIR_PRIORITY = 130
 PINNED_SOURCE_PRIORITY = 120
+PLACED_PRIORITY = 115
+PLACED_HOSTS_PRIORITY = 110
+SYN_PRIORITY = 105
 UPLINK_PRIORITY = 100
+
+TO_CONTROLLER = 0xFFFFFFFD
+"""The port number that stands for the controller (OFPP_CONTROLLER)."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +64,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Rule:
-    """IPv4 to `ipv4_dst` (address/prefix), from `in_port` and `ipv4_src` if given, goes to a port or a group.
+    """IPv4 to `ipv4_dst` (address/prefix), as far as the other fields are given, goes to a port or a group.
 
-    With neither `out_port` nor `group_id` the packet is dropped.
+    `syn` takes only what opens or answers a TCP connection. With neither `out_port` nor `group_id` the
+    packet is dropped.
     """
 
     priority: int
@@ -65,6 +76,16 @@ class Rule:
     out_port: int | None = None
     group_id: int | None = None
     ipv4_src: str | None = None
+    ip_proto: int | None = None
+    l4_src: int | None = None
+    l4_dst: int | None = None
+    syn: bool = False
+
+
+_ASK = (
+    Rule(SYN_PRIORITY, FABRIC, out_port=TO_CONTROLLER, ip_proto=socket.IPPROTO_TCP, syn=True),
+    Rule(UPLINK_PRIORITY, FABRIC, out_port=TO_CONTROLLER),
+)
 
 
 @dataclass(frozen=True)
@@ -126,6 +147,8 @@ def _leaf(document: Document, leaf: Switch, ports: Mapping[str, int]) -> SwitchR
         return SwitchRules(leaf.name, leaf.dpid, (), tuple(local))
     uplinks = _uplinks(document, leaf, ports)
     guard = [Rule(FROM_SPINE_PRIORITY, FABRIC, in_port=port) for port in uplinks]
+    if document.policy == "least-loaded":
+        return SwitchRules(leaf.name, leaf.dpid, (), (*local, *guard, *_ASK))
     up = Rule(UPLINK_PRIORITY, FABRIC, group_id=UPLINK_GROUP)
     # A bucket has its port's number, so that the chosen bucket reads as the uplink it is.
     buckets = tuple(Bucket(port, port) for port in uplinks)

@@ -107,7 +107,8 @@ def _check_clock(scenario: Scenario, clock: str) -> None:
 def _routing(scenario: Scenario, seed: int) -> Routing:
     routing = scenario.routing
     pins = (Pin(pin.source, pin.destination, f"spine{pin.spine}") for pin in routing.pinned)
-    return Routing(routing.policy, routing.hashed, _hash_seed(seed), tuple(pins))
+    poll_ns = routing.poll_ns if routing.policy == "least-loaded" else 0
+    return Routing(routing.policy, routing.hashed, _hash_seed(seed), tuple(pins), poll_ns)
 
 
 def _hash_seed(seed: int) -> int:

@@ -24,6 +24,7 @@ def dilated(plan: Plan) -> Plan:
         plan,
         topology=_topology(plan.topology, k),
         transport=replace(plan.transport, rto_min_ns=_times(plan.transport.rto_min_ns, k)),
+        routing=replace(plan.routing, poll_ns=_times(plan.routing.poll_ns, k)),
         transfers=tuple(_transfer(transfer, k) for transfer in plan.transfers),
         background=tuple(_background(flow, k) for flow in plan.background),
         measure=replace(

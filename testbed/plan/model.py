@@ -58,13 +58,14 @@ class Routing:
     """How leaves choose a spine: policy `ecmp` hashes `hash_fields`, seeded by `hash_seed`.
 
     Each leaf's own seed follows from `hash_seed`; with `polarised` all leaves have this one. `pinned` is
-    empty but for policy `pinned`.
+    empty but for policy `pinned`, `poll_ns` (how often port counters are read) 0 but for `least-loaded`.
     """
 
     policy: str
     hash_fields: tuple[str, ...]
     hash_seed: int
     pinned: tuple[Pin, ...] = ()
+    poll_ns: int = 0
 
 
 @dataclass(frozen=True)

@@ -182,6 +182,9 @@ _POLICIES = {
     "the hash at every leaf, so all of them meet on one link from one spine, and the other spines' links to "
     "that leaf stand idle. With the sender's fields in the hash no two flows would agree, and one seed "
     "for all leaves would make no difference",
+    "least-loaded": "the controller places each new flow, when its first packet comes, on the spine whose two "
+    "links towards the destination are least loaded: what they sent between the last two readings of the "
+    "switches' port counters, and a host link's rate for each flow placed of late. It stays there",
 }
 
 
@@ -193,6 +196,9 @@ class Routing(Section):
         "hash_fields", "header fields that are hashed", HASH_FIELDS[:4]
     )
     pinned: tuple[Pin, ...] = several("pinned", "the paths of policy pinned")
+    poll_ns: Annotated[int, Duration("100us", "1s")] = option(
+        "poll", "1ms", "how often the controller reads port counters; for least-loaded only"
+    )
 
     @property
     def hashed(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -62,6 +63,7 @@ def document(topology: Topology, seed: int = 1, fields: tuple[str, ...] = HASH_F
         "hash_fields": list(fields),
         "hash_seed": seed,
         "pinned": [],
+        "least_loaded": None,
         "switches": [
             {"name": s.name, "dpid": s.dpid, "tier": s.tier, "index": s.index} for s in topology.switches
         ],
@@ -434,6 +436,64 @@ def test_ecmp_over_the_same_fields_differs_from_leaf_to_leaf(ovs: OpenVSwitch) -
         found = spines_of(ovs, topology, flows)
     assert found == [Prediction(parse_document(data)).spine_of(flow) for flow in flows]
     assert len(set(found)) > 1
+
+
+LONG_NS = 600 * 10**9
+"""Longer than a test: counters are read once, and every flow placed counts to the end."""
+
+LEAST_LOADED = {
+    "policy": "least-loaded",
+    "least_loaded": {"poll_ns": LONG_NS, "hold_ns": LONG_NS, "flow_bps": 10**11},
+}
+
+
+def syn(src: str, dst: str, tcp_src: int) -> str:
+    """A TCP connection's first packet in hexadecimal."""
+    addresses = socket.inet_aton(src) + socket.inet_aton(dst)
+    ipv4 = bytes.fromhex("450000280000400040060000") + addresses
+    tcp = struct.pack("!HHIIBBHHH", tcp_src, 5000, 1, 0, 0x50, 0x02, 0xFFFF, 0, 0)
+    return (bytes.fromhex("02000a00020102000a0001010800") + ipv4 + tcp).hex()
+
+
+def sent_packets(ovs: OpenVSwitch, bridge: str, port: int) -> int:
+    text = ovs.run("ovs-ofctl", "-O", "OpenFlow15", "dump-ports", f"{ovs.folder}/{bridge}.mgmt", str(port))
+    return int(re.findall(r"tx pkts=(\d+)", text)[0])
+
+
+def placed_rules(ovs: OpenVSwitch, bridge: str) -> list[str]:
+    return [line for line in table(ovs, bridge, "dump-flows") if line.startswith("priority=115")]
+
+
+def test_new_flows_are_placed_over_all_spines_and_their_first_packets_arrive(
+    ovs: OpenVSwitch, framework: str
+) -> None:
+    topology = fabric()
+    src, dst = topology.host("p1"), topology.host("d2")
+    port = topology.link("leaf2-d2").port
+    with installed(ovs, framework, topology, {**document(topology), **LEAST_LOADED}):
+        assert table(ovs, "leaf1", "dump-groups") == []
+        for number in range(8):
+            ovs.call("netdev-dummy/receive", "leaf1-p1", syn(src.ip, dst.ip, 20_000 + number))
+            wait_until(lambda: len(placed_rules(ovs, "leaf1")) == number + 1, "the rule of a new flow")  # noqa: B023
+        wait_until(lambda: sent_packets(ovs, "leaf2", port) == 8, "the first packets to arrive")
+        assert placed_rules(ovs, "leaf1") == [
+            f"priority=115,tcp,nw_src={src.ip},nw_dst={dst.ip},tp_src={20_000 + number},tp_dst=5000 "
+            f"actions=output:{number % SPINES + 1}"
+            for number in range(8)
+        ]
+        flows = [{**flow_fields(0, src.ip, dst.ip), "tcp_src": 20_000 + n, "tcp_dst": 5000} for n in range(8)]
+        assert spines_of(ovs, topology, flows) == 2 * ["spine1", "spine2", "spine3", "spine4"]
+
+
+def test_a_flow_of_another_leaf_is_placed_beside_the_first(ovs: OpenVSwitch) -> None:
+    topology = fabric()
+    dst = topology.host("d3").ip
+    with installed(ovs, "os-ken", topology, {**document(topology), **LEAST_LOADED}):
+        for leaf, host in (("leaf1", "p1"), ("leaf2", "p2")):
+            ovs.call("netdev-dummy/receive", f"{leaf}-{host}", syn(topology.host(host).ip, dst, 20_000))
+            wait_until(lambda: len(placed_rules(ovs, leaf)) == 1, "the rule of a new flow")  # noqa: B023
+        outputs = [placed_rules(ovs, leaf)[0].rpartition("=")[2] for leaf in ("leaf1", "leaf2")]
+        assert outputs == ["output:1", "output:2"]
 
 
 def test_a_switch_that_connects_again_gets_its_rules_again(ovs: OpenVSwitch, framework: str) -> None:

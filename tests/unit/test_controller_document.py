@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from controller.document import (
+    CONNECT_LEAD_NS,
     Document,
     Host,
+    LeastLoaded,
     Pin,
     Port,
     Switch,
@@ -21,7 +23,10 @@ from controller.document import (
     read_document,
 )
 from controller.errors import DocumentError
+from testbed.plan.build import build_plan, dilated
+from testbed.scenario import load_scenario
 from topologies import LeafSpine, build_leaf_spine
+from traffic import tcp_replay
 
 GOOD: dict[str, Any] = {
     "format_version": 2,
@@ -29,6 +34,7 @@ GOOD: dict[str, Any] = {
     "hash_fields": ["ipv4_src", "tcp_dst"],
     "hash_seed": 2**64 - 1,
     "pinned": [{"src": "p1", "dst": None, "spine": "spine1"}],
+    "least_loaded": None,
     "switches": [
         {"name": "leaf1", "dpid": 1, "tier": "leaf", "index": 1},
         {"name": "spine1", "dpid": 65537, "tier": "spine", "index": 1},
@@ -59,6 +65,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
         hash_fields=("ipv4_src", "tcp_dst"),
         hash_seed=2**64 - 1,
         pinned=(Pin("p1", None, "spine1"),),
+        least_loaded=None,
         switches=(Switch("leaf1", 1, "leaf", 1), Switch("spine1", 65537, "spine", 1)),
         hosts=(Host("p1", "10.0.1.1", "leaf1"),),
         ports=(Port("leaf1", "p1", 2), Port("leaf1", "spine1", 1), Port("spine1", "leaf1", 1)),
@@ -82,7 +89,9 @@ FIELD_NAMES = "eth_src, eth_dst, eth_type, ipv4_src, ipv4_dst, ip_proto, tcp_src
             True,
             "hash_seed: expected a whole number from 0 to 18446744073709551615, found True",
         ),
-        (["policy"], "spray", "policy: 'spray' is not known, expected ecmp, pinned, polarised"),
+        (["policy"], "spray", "policy: 'spray' is not known, expected ecmp, pinned, polarised, least-loaded"),
+        (["policy"], "least-loaded", "least_loaded: is missing for policy least-loaded"),
+        (["least_loaded"], {}, "least_loaded: is not for policy pinned"),
         (["pinned", 0, "src"], "p9", "pinned: 'p9' is no host"),
         (["pinned", 0, "dst"], "p9", "pinned: 'p9' is no host"),
         (["pinned", 0, "dst"], "", "pinned[0].dst: expected a name, found ''"),
@@ -115,6 +124,32 @@ def test_a_wrong_value_is_refused(path: list[Any], value: Any, message: str) -> 
     with pytest.raises(DocumentError) as caught:
         parse_document(data)
     assert str(caught.value) == message
+
+
+BALANCED = {**GOOD, "policy": "least-loaded", "least_loaded": {"poll_ns": 1, "hold_ns": 2, "flow_bps": 3}}
+
+
+def test_least_loaded_has_its_numbers() -> None:
+    assert parse_document(BALANCED).least_loaded == LeastLoaded(poll_ns=1, hold_ns=2, flow_bps=3)
+    wrong = {**BALANCED, "least_loaded": {"poll_ns": 0, "hold_ns": 2, "flow_bps": 3}}
+    with pytest.raises(DocumentError, match=r"^least_loaded\.poll_ns: expected a whole number from 1 to "):
+        parse_document(wrong)
+
+
+def test_least_loaded_of_a_plan_is_in_the_labs_time() -> None:
+    changes = ["routing.policy=least-loaded", "routing.poll=500us", "dilation=100"]
+    plan = build_plan(load_scenario("incast", changes), seed=1, backend="uml", clock="real")
+    assert plan.routing.poll_ns == 500_000
+    assert controller_document(dilated(plan))["least_loaded"] == {
+        "poll_ns": 50_000_000,
+        # A connection is opened 2 ms before it sends; two polls must have seen it send.
+        "hold_ns": 200_000_000 + 2 * 50_000_000,
+        "flow_bps": 1_000_000_000,
+    }
+
+
+def test_the_lead_of_connections_is_the_traffic_programs() -> None:
+    assert tcp_replay.CONNECT_LEAD_NS == CONNECT_LEAD_NS
 
 
 def test_a_missing_key_is_named() -> None:

@@ -23,6 +23,7 @@ DOCUMENT = {
     "hash_fields": ["ipv4_src"],
     "hash_seed": 1,
     "pinned": [],
+    "least_loaded": None,
     "switches": [{"name": "leaf1", "dpid": 1, "tier": "leaf", "index": 1}],
     "hosts": [],
     "links": [],
@@ -40,7 +41,8 @@ def run(folder: Path, document: Any, *options: str) -> tuple[subprocess.Complete
 
 def test_a_bad_document_is_exit_2(tmp_path: Path) -> None:
     done, ready = run(tmp_path, {**DOCUMENT, "policy": "spray"})
-    message = f"{tmp_path}/controller.json: policy: 'spray' is not known, expected ecmp, pinned, polarised"
+    expected = "ecmp, pinned, polarised, least-loaded"
+    message = f"{tmp_path}/controller.json: policy: 'spray' is not known, expected {expected}"
     assert done.returncode == 2
     assert done.stderr == f"controller: {message}\n"
     assert ready == {"error": message}

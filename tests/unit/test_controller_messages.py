@@ -49,6 +49,29 @@ for message in switch_messages(Datapath, rules):
     print(is_barrier(Datapath, message), bytes(message.buf).hex())
 """
 
+ENCODE_PLACED = """
+from controller.framework import prepare, selected
+from controller.messages import counters_request, packet_out, rule_message
+from controller.rules import TO_CONTROLLER, Rule
+framework = selected()
+prepare(framework)
+framework.module("ofproto.ofproto_protocol")
+class Datapath:
+    ofproto = framework.module("ofproto.ofproto_v1_5")
+    ofproto_parser = framework.module("ofproto.ofproto_v1_5_parser")
+ends = {"ipv4_src": "10.0.1.1/32", "out_port": 2}
+rules = (
+    Rule(105, "10.0.0.0/8", out_port=TO_CONTROLLER, ip_proto=6, syn=True),
+    Rule(115, "10.0.2.1/32", ip_proto=6, l4_src=20000, l4_dst=5000, **ends),
+    Rule(115, "10.0.2.1/32", ip_proto=17, l4_src=7, l4_dst=9, **ends),
+    Rule(110, "10.0.2.1/32", ip_proto=1, **ends))
+for message in (*(rule_message(Datapath, rule) for rule in rules),
+                packet_out(Datapath, bytes(range(20)), 5, 2), counters_request(Datapath)):
+    message.set_xid(2)
+    message.serialize()
+    print(bytes(message.buf).hex())
+"""
+
 BARRIER = "True 0614000800000002"
 DELETE_ALL = [
     "False 060e003800000002" + "00" * 16 + "ff03000000008000" + "ffffffff" * 3 + "000000000001000400000000",
@@ -73,9 +96,38 @@ FLOW_MODS = [
 ]
 
 
-def encoded(framework: str) -> list[str]:
+# What `ovs-ofctl ofp-print` reads in each stands above it.
+PLACED = [
+    # tcp,nw_dst=10.0.0.0/8,tcp_flags=+syn actions=CONTROLLER:65535
+    f"060e0070{FLOW_MOD}"
+    "0069ffffffff0000000000000000000000000001002380000a0208008000140106800019080a0000"
+    "00ff00000080005504000200020000000000000400180000000000000010fffffffdffff00000000"
+    "0000",
+    # tcp,nw_src=10.0.1.1,nw_dst=10.0.2.1,tp_src=20000,tp_dst=5000 actions=output:2
+    f"060e0078{FLOW_MOD}"
+    "0073ffffffff0000000000000000000000000001002b80000a0208008000140106800016040a0001"
+    "01800018040a00020180001a024e2080001c02138800000000000004001800000000000000100000"
+    "00020000000000000000",
+    # udp,nw_src=10.0.1.1,nw_dst=10.0.2.1,tp_src=7,tp_dst=9 actions=output:2
+    f"060e0078{FLOW_MOD}"
+    "0073ffffffff0000000000000000000000000001002b80000a0208008000140111800016040a0001"
+    "01800018040a00020180001e02000780002002000900000000000004001800000000000000100000"
+    "00020000000000000000",
+    # icmp,nw_src=10.0.1.1,nw_dst=10.0.2.1 actions=output:2
+    f"060e0068{FLOW_MOD}"
+    "006effffffff0000000000000000000000000001001f80000a0208008000140101800016040a0001"
+    "01800018040a00020100000400180000000000000010000000020000000000000000",
+    # a packet out: in_port=5 actions=output:2, 20 bytes of data
+    "060d004400000002ffffffff001000000001000c8000000400000005000000000000001000000002"
+    "0000000000000000000102030405060708090a0b0c0d0e0f10111213",
+    # a request for the counters of all ports
+    "06120018000000020004000000000000ffffffff00000000",
+]
+
+
+def encoded(framework: str, program: str = ENCODE) -> list[str]:
     env = {**os.environ, "KV_TESTBED_FRAMEWORK": framework, "PYTHONPATH": str(ROOT)}
-    command = [PYTHONS[framework], "-W", "ignore", "-c", ENCODE]
+    command = [PYTHONS[framework], "-W", "ignore", "-c", program]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
@@ -91,6 +143,11 @@ def test_a_switch_is_cleaned_then_given_the_group_then_the_rules(framework: str)
         *FLOW_MODS,
         BARRIER,
     ]
+
+
+@pytest.mark.parametrize("framework", sorted(PYTHONS))
+def test_the_messages_of_flows_that_are_placed(framework: str) -> None:
+    assert encoded(framework, ENCODE_PLACED) == PLACED
 
 
 def test_both_frameworks_send_the_same_bytes() -> None:

@@ -74,6 +74,12 @@ def test_within_a_leaf_there_is_no_spine() -> None:
     assert prediction(plan).spine_of(flow) is None
 
 
+def test_what_load_decides_is_not_foretold() -> None:
+    plan = plan_of("routing.policy=least-loaded")
+    with pytest.raises(ValueError, match="^what leaf1 sends up is placed while traffic runs$"):
+        prediction(plan).spine_of(fields(plan, 0))
+
+
 def test_what_is_for_no_host_is_refused() -> None:
     plan = plan_of()
     with pytest.raises(ValueError, match=r"^no rule of leaf1 leads to 192\.0\.2\.1$"):

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.document import Document, Host, Pin, Port, Switch, parse_document
+from controller.document import Document, Host, LeastLoaded, Pin, Port, Switch, parse_document
 from controller.ecmp_hash import choose_bucket
 from controller.errors import DocumentError
-from controller.rules import Bucket, Group, Rule, SwitchRules, build_rules
+from controller.rules import TO_CONTROLLER, Bucket, Group, Rule, SwitchRules, build_rules
 
 STEP = 0x9E3779B97F4A7C15
 FIELDS = ("ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst")
@@ -32,7 +32,7 @@ def fabric(leaves: int, spines: int, hosts_per_leaf: int = 2, seed: int = 1) -> 
         for spine in range(1, spines + 1):
             ports.append(Port(f"leaf{leaf}", f"spine{spine}", spine))
             ports.append(Port(f"spine{spine}", f"leaf{leaf}", leaf))
-    return Document("ecmp", FIELDS, seed, (), tuple(switches), tuple(hosts), tuple(ports))
+    return Document("ecmp", FIELDS, seed, (), None, tuple(switches), tuple(hosts), tuple(ports))
 
 
 network = functools.cache(ipaddress.ip_network)
@@ -215,6 +215,20 @@ def test_every_leaf_has_a_seed_of_its_own_unless_polarised() -> None:
     assert seeds("polarised") == 4 * [2**64 - 1]
 
 
+def test_least_loaded_asks_the_controller_instead_of_a_group() -> None:
+    balanced = replace(fabric(2, 2, 1), policy="least-loaded", least_loaded=LeastLoaded(1, 1, 1))
+    rules = build_rules(balanced)
+    assert rules[1].groups == ()
+    assert rules[1].rules == (
+        Rule(200, "10.0.1.1/32", out_port=3),
+        Rule(150, "10.0.0.0/8", in_port=1),
+        Rule(150, "10.0.0.0/8", in_port=2),
+        Rule(105, "10.0.0.0/8", out_port=TO_CONTROLLER, ip_proto=6, syn=True),
+        Rule(100, "10.0.0.0/8", out_port=TO_CONTROLLER),
+    )
+    assert rules[0x10001] == build_rules(fabric(2, 2, 1))[0x10001]
+
+
 def spines_to_one_host(policy: str, fields: tuple[str, ...]) -> set[str]:
     document = replace(fabric(9, 4), policy=policy, hash_fields=fields)
     packets = [(leaf, packet_between(f"10.0.{leaf}.1", "10.0.9.1", leaf)) for leaf in range(1, 9)]
@@ -238,7 +252,10 @@ FABRIC = fabric(2, 1)
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (broken(policy="spray"), "policy: 'spray' is not known, expected ecmp, pinned, polarised"),
+        (
+            broken(policy="spray"),
+            "policy: 'spray' is not known, expected ecmp, pinned, polarised, least-loaded",
+        ),
         (
             broken(ports=tuple(port for port in FABRIC.ports if port.dst != "h1-1")),
             "links: leaf1 has no port to h1-1",
@@ -277,9 +294,10 @@ def test_the_document_of_a_policy_that_is_not_known_is_refused() -> None:
                 "hash_fields": [],
                 "hash_seed": 0,
                 "pinned": [],
+                "least_loaded": None,
                 "switches": [],
                 "hosts": [],
                 "links": [],
             }
         )
-    assert str(caught.value) == "policy: 'spray' is not known, expected ecmp, pinned, polarised"
+    assert str(caught.value) == "policy: 'spray' is not known, expected ecmp, pinned, polarised, least-loaded"
