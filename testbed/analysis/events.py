@@ -10,13 +10,13 @@ all transfers.
 * the first sender slowed down, by what left its host, because what arrives is cut down by the queue long
 before any sender knows of it. A host's sending is cut where one of its transfers starts or ends, so that
 less to send is not taken for slower sending. Within such a stretch, what a sender sent is the mean of the
-last window (at the beginning: of the whole round trips there are, at least one), and it has slowed down at a sample
-when it sent less than SLOWER of the most it ever sent before: in the next sample, so that the moment is
-right, and on average in the next half and whole window, so that a gap between two bursts of the ACK clock
-does not count. A window is WINDOW_SAMPLES or WINDOW_ROUND_TRIPS of an idle fabric, whichever is longer. It
-lies within the stretch: a sender that is done first never slowed. Only moments after the first CE count (on
-the accused link; if that does not mark, on any; if none does, after the burst began), and only senders of
-transfers over the accused link.
+last window (at the beginning: of the whole round trips there are, at least one). It has slowed down at a
+sample when it sent less than SLOWER of the most it ever sent before: in the next sample, so that the moment
+is right, and on average in the next half and whole window, so that a gap between two bursts of the ACK
+clock does not count. A window is WINDOW_SAMPLES or WINDOW_ROUND_TRIPS of an idle fabric, whichever is
+longer. It lies within the stretch: a sender that is done first never slowed. Only moments after the first
+CE count (on the accused link; if that does not mark, on any; if none does, after the burst began), and only
+senders of transfers over the accused link.
 * the queue peaked: the sample at which the accused link's queue was longest.
 * XOFF was crossed: where PFC would have paused the sender of the link. A sample holds until the next.
 """
