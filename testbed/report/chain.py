@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from testbed.plan.model import Plan
 from testbed.record.reader import Record
 from testbed.report import axes, svg
 from testbed.report.binning import bin_level
@@ -67,7 +68,7 @@ def chain(record: Record, summary: Mapping[str, Any]) -> Chain:
     moments = sorted(_moments(found, summary), key=lambda moment: moment.at_ms)
     series = record.series(link) if link in record.link_names else None
     if series is None or not moments:
-        return Chain(tuple(moments), _missing(found, link), None, None, (), 0.0)
+        return Chain(tuple(moments), _missing(found, record.plan), None, None, (), 0.0)
     window = _window(record, moments)
     queue = bin_level(series.time_ns, series.backlog_bytes, window.edges_ns)
     top = max(float(queue.maximum.max()), 1.0) * 1.05
@@ -78,7 +79,7 @@ def chain(record: Record, summary: Mapping[str, Any]) -> Chain:
     label = f"Queue of {link} from the burst on: peak {format_bytes(float(queue.maximum.max()))}"
     drawing = svg.drawing(window.bins, HEIGHT_UNITS, label, curve, *lines, class_="curves chain")
     ticks = tuple(Tick(*label) for label in axes.time_labels(window.start_ns, window.end_ns, 7))
-    return Chain(tuple(placed), _missing(found, link), link, drawing, ticks, top)
+    return Chain(tuple(placed), _missing(found, record.plan), link, drawing, ticks, top)
 
 
 def _moments(found: Mapping[str, Any], summary: Mapping[str, Any]) -> list[Moment]:
@@ -113,13 +114,11 @@ def _crossed(xoff: Mapping[str, Any] | None) -> str:
     return f"XOFF crossed: PFC would have paused the sender ({times}{links}; {above})"
 
 
-def _missing(found: Mapping[str, Any], link: str | None) -> tuple[str, ...]:
-    """Say what did not happen; without an accusation there is no accused queue to speak of."""
-    said = (
-        ("no CE mark was set", "first_ce_ms"),
-        ("no sender slowed down", "first_slowdown_ms"),
-        ("XOFF was not reached", "xoff"),
-    )
+def _missing(found: Mapping[str, Any], plan: Plan) -> tuple[str, ...]:
+    """Say what did not happen; XOFF only where a queue watches it."""
+    said = [("no CE mark was set", "first_ce_ms"), ("no sender slowed down", "first_slowdown_ms")]
+    if any(queue.xoff_bytes is not None for queue in plan.queues):
+        said.append(("XOFF was not reached", "xoff"))
     return tuple(text for text, key in said if found.get(key) is None) if found else ()
 
 

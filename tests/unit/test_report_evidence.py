@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,9 @@ def test_nobody_accused_has_moments_and_no_drawing(tmp_path: Path) -> None:
     assert (found.drawing, found.link) == (None, None)
     assert [moment.kind for moment in found.moments] == ["start", "end"]
     assert found.missing == ("no CE mark was set", "no sender slowed down", "XOFF was not reached")
+    unwatched = tuple(replace(queue, xoff_bytes=None) for queue in record.plan.queues)
+    blind = replace(record, plan=replace(record.plan, queues=unwatched))
+    assert chain(blind, summarise(blind)).missing == ("no CE mark was set", "no sender slowed down")
 
 
 def test_the_naive_reading_stands_beside_the_verdict(tmp_path: Path) -> None:
