@@ -133,7 +133,7 @@ class Replay:
             if window:
                 # A buffer set by hand is not tuned, and tuning would raise the window again.
                 listener.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 4 * window)
-                listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, window)
+            self._clamp(listener, window)
             listener.bind((ip, port))
             listener.listen(4096)
             self._listeners.append(listener)
@@ -279,12 +279,20 @@ class Replay:
         flow.received += count
         if flow.first_byte_ns is None:
             flow.first_byte_ns = time.monotonic_ns()
+            self._clamp(flow.receiver, flow.window_bytes)
         if flow.received >= flow.bytes:
             flow.end_ns = time.monotonic_ns()
             self._close(flow)
         else:
             wake = min(WAKE_BYTES, flow.window_bytes // 4 or WAKE_BYTES)
             self._wake_after(flow, min(wake, flow.bytes - flow.received))
+
+    @staticmethod
+    def _clamp(sock: socket.socket, window: int) -> None:
+        """Let a receiver offer no more than `window`. To be said before the connection and once more after
+        its first full segment, which is when the kernel works the largest window out for itself."""
+        if window:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, window)
 
     def _wake_after(self, flow: Flow, count: int) -> None:
         if count != flow.wake_bytes and flow.receiver is not None:
