@@ -47,7 +47,7 @@ def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
     """
     _check_places()
     prepare(job, record_inside=RECORD_INSIDE, mounts=_MOUNTS + _load_modules(kernel), own_kernel=True)
-    _link_shim(job.folder, kernel)
+    link_shim(job.folder, kernel)
     console = job.record / "logs/guest-kernel.log"
     with console.open("wb") as output:
         process = subprocess.Popen(
@@ -63,7 +63,8 @@ def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
     result(job, explain(console.read_text(errors="replace"), process.returncode))
 
 
-def _link_shim(folder: Path, kernel: Kernel) -> None:
+def link_shim(folder: Path, kernel: Kernel) -> None:
+    """Link the library a kernel is started with into a job's folder, where `command` expects it."""
     if kernel.shim is not None:
         (folder / SHIM_LINK).symlink_to(kernel.shim.resolve())
 
@@ -134,7 +135,7 @@ def explain(console: str, status: int | None) -> str:
 def check_boot(kernel: Kernel, folder: Path) -> None:
     """Boot the kernel with nothing to do, to see that this machine can; LabError when it cannot."""
     (folder / JOB_DIR).mkdir()
-    _link_shim(folder / JOB_DIR, kernel)
+    link_shim(folder / JOB_DIR, kernel)
     (folder / JOB_DIR / "init.sh").write_text(
         f"{_MOUNTS}\necho alive >{RECORD_INSIDE}/alive\n"
         "python3 -c 'import ctypes; ctypes.CDLL(None).reboot(0x4321fedc)'\n"

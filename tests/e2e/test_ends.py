@@ -28,8 +28,8 @@ from tests.support.command import (
 )
 
 ENDS_WITHIN_S = 5
-LONG = settings(["workload.requests.kv_bytes=256mib"])
-"""Seconds of traffic, so that what comes in the midst of it does."""
+LONG = settings(["workload.requests.kv_bytes=4gib"])
+"""Half a minute of traffic: what comes in the midst of it does, and nothing ends by itself meanwhile."""
 
 
 @pytest.fixture

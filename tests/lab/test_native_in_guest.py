@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from testbed.lab.kernels import DISTRIBUTION_MODULES, distribution_kernel
-from testbed.lab.uml import command, memory_dir
+from testbed.lab.uml import command, link_shim, memory_dir
 
 pytestmark = [pytest.mark.slow, pytest.mark.ovs]
 
@@ -34,6 +34,8 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder in which a guest left what it saw."""
     folder = tmp_path_factory.mktemp("guest")
     (folder / ".lab").mkdir()
+    kernel = distribution_kernel()
+    link_shim(folder / ".lab", kernel)
     shutil.copy(SCRIPT, folder / ".lab/init.sh")
     settings = {
         "PYTHON": sys.executable,
@@ -46,7 +48,7 @@ def guest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "settings.sh").write_text("".join(lines))
     environment = {"PATH": os.environ["PATH"], "HOME": "/", "TMPDIR": str(memory_dir())}
     console = subprocess.run(
-        command(distribution_kernel(), MEMORY_MB),
+        command(kernel, MEMORY_MB),
         cwd=folder,
         env=environment,
         stdin=subprocess.DEVNULL,

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from testbed.cli import build_parser
 
 from testbed import errors
+from testbed.cli import build_parser
 from testbed.scenario.loader import load_scenario
 
 ROOT = Path(__file__).parents[2]
