@@ -21,9 +21,14 @@ SHIPPED = sorted(path.stem for path in (ROOT / "testbed" / "scenarios").glob("*.
 
 
 def test_the_file_sets_are_there() -> None:
-    assert SHIPPED == ["baseline", "incast"]
-    assert len(GOOD) >= 6
-    assert len(BAD) >= 45
+    names = [
+        *("average-lies", "baseline", "ecmp-collision", "feedback-too-late", "incast", "network-idle"),
+        *("one-sender-landing", "rail-not-leaf", "slow-landing", "source-leaf-burst", "source-rail"),
+        *("spine-hot-path", "two-culprits"),
+    ]
+    assert names == SHIPPED
+    assert len(GOOD) >= 11
+    assert len(BAD) >= 62
 
 
 @pytest.mark.parametrize(
