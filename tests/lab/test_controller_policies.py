@@ -23,7 +23,7 @@ workload:
     - {from: p1, to: d1, bytes: 256mib}
     - {from: p2, to: d2, bytes: 4mib, start: 10ms}
     - {from: p3, to: d3, bytes: 4mib, start: 15ms}
-    - {from: p4, to: d4, bytes: 4mib, start: 16ms}
+    - {from: p4, to: d4, bytes: 4mib, start: 20ms}
 """
 )
 """The long one takes 21.8 ms at its host's rate, which is the rate of a fabric link as well."""

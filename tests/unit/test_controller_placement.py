@@ -74,6 +74,15 @@ def test_a_measured_load_of_the_downlink_is_avoided(placement: Placement) -> Non
     assert place(placement, flow(1, 3, 1), MS) == 1
 
 
+def test_the_worse_of_a_paths_links_decides(placement: Placement) -> None:
+    # Megabytes within a millisecond, up and down: 3 and 3 by spine 1, 5 and 0 by spine 2, 4 and 4 by spine 3.
+    for now_ns, factor in ((0, 0), (MS, 10**6)):
+        placement.counted(1, {1: 3 * factor, 2: 5 * factor, 3: 4 * factor}, now_ns)
+        placement.counted(0x10001, {2: 3 * factor}, now_ns)
+        placement.counted(0x10003, {2: 4 * factor}, now_ns)
+    assert place(placement, flow(1, 2), MS) == 1
+
+
 def test_only_the_last_interval_counts(placement: Placement) -> None:
     for now_ns, total in ((0, 0), (MS, 10**6), (3 * MS, 10**6 + 1000)):
         placement.counted(1, {1: total}, now_ns)
@@ -119,8 +128,7 @@ def test_a_switch_that_lost_its_rules_gets_them_again(placement: Placement) -> N
     placement.place(1, flow(1, 2), 0)
     placement.place(2, flow(2, 1), 0)
     placement.forget(1)
-    assert placement.place(1, flow(1, 2), 0) is not None
-    again, other = placement.place(1, flow(1, 2, 7), 0), placement.place(2, flow(2, 1), 0)
+    again, other = placement.place(1, flow(1, 2), 0), placement.place(2, flow(2, 1), 0)
     assert again is not None
     assert again[1] is not None
     assert other == (1, None)
