@@ -1,4 +1,4 @@
-"""The stages inside hosts: their classes, who is led to which, the windows, and what is sent to the kernel."""
+"""The stages inside hosts: their classes, who is led to which, windows, and what the kernel is asked for."""
 
 from __future__ import annotations
 
@@ -129,9 +129,8 @@ def test_ports_of_gpus_that_share_meet_in_one_class() -> None:
 
 
 def test_the_port_of_a_fast_gpu_is_led_nowhere() -> None:
-    plan = small_plan(
-        "hosts.gpus_per_host=2", "hosts.slow_rails=[{host: d1, gpu: 2, rate: 10gbit}]", "workload.requests.count=2"
-    )
+    slow = "hosts.slow_rails=[{host: d1, gpu: 2, rate: 10gbit}]"
+    plan = small_plan("hosts.gpus_per_host=2", slow, "workload.requests.count=2")
     lines = landing_lines(plan.topology.host("d1"), stages_of(plan, "d1"), plan)
     assert [line.split("match ")[1] for line in lines[2:]] == ["ip dport 5001 0xffff classid 2:1"]
 
@@ -163,7 +162,7 @@ class Kernel:
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     made: list[tuple[str, str]] = []
     monkeypatch.setattr(stages, "run", lambda command, *, stdin: made.append((" ".join(command), stdin)))
-    monkeypatch.setattr(stages.socket, "if_nametoindex", lambda name: len(name))
+    monkeypatch.setattr(stages.socket, "if_nametoindex", len)
     return made
 
 
