@@ -182,8 +182,8 @@ _POLICIES = {
     "the hash at every leaf, so all of them meet on one link from one spine, and the other spines' links to "
     "that leaf stand idle. With the sender's fields in the hash no two flows would agree, and one seed "
     "for all leaves would make no difference",
-    "least-loaded": "the controller places each new flow, when its first packet comes, on the spine whose two "
-    "links towards the destination are least loaded: what they sent between the last two readings of the "
+    "least-loaded": "the controller places each new flow, when its first packet comes, on the spine whose "
+    "two links towards the destination are least loaded: what they sent between the last two readings of the "
     "switches' port counters, and a host link's rate for each flow placed of late. It stays there. Measured "
     "in virtual time, that packet's way over the controller takes 2 us, as does its answer's; a transfer "
     "connects 2 ms before it starts and is not held up. A udp flow's first packets, for up to 5 ms, "
