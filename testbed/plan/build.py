@@ -32,7 +32,7 @@ from testbed.scenario.models import Scenario
 from testbed.scenario.placement import leaf_spine
 from testbed.scenario.problems import Problem
 from topologies import Topology, build_leaf_spine
-from topologies.model import Link
+from topologies.model import DEST_LANDING, Link
 
 __all__ = ["build_plan", "dilated", "plan_hash", "wire_bytes"]
 
@@ -122,7 +122,15 @@ def _transport(scenario: Scenario) -> Transport:
 
 def _queues(scenario: Scenario, topology: Topology) -> tuple[Queue, ...]:
     hosts = {host.name for host in topology.hosts}
-    return tuple(_queue(scenario, link, hosts) for link in topology.all_links)
+    cables = tuple(_queue(scenario, link, hosts) for link in topology.links)
+    return cables + tuple(_stage_queue(scenario, stage) for stage in topology.stages)
+
+
+def _stage_queue(scenario: Scenario, stage: Link) -> Queue:
+    """A stage only shapes. Before a decode host's GPU stands its receive buffer."""
+    landing = stage.segment == DEST_LANDING
+    limit = scenario.hosts.decode.buffer_bytes if landing else scenario.fabric.queue.limit_bytes
+    return Queue(stage.name, limit, limit, 1.0, limit, None, marking=False)
 
 
 def _queue(scenario: Scenario, link: Link, hosts: set[str]) -> Queue:
@@ -149,13 +157,23 @@ class _Wanted:
     size_bytes: int
     start_ns: int
     pace_bps: int = 0
+    src_gpu: int | None = None
+    dst_gpu: int | None = None
 
 
 def _wanted(scenario: Scenario, seed: int) -> list[_Wanted]:
     if scenario.workload.requests is not None:
         return list(_requested(scenario, seed))
     return [
-        _Wanted(item.source, item.destination, item.size_bytes, item.start_ns, item.pace_bps or 0)
+        _Wanted(
+            item.source,
+            item.destination,
+            item.size_bytes,
+            item.start_ns,
+            item.pace_bps or 0,
+            item.source_gpu,
+            item.destination_gpu,
+        )
         for item in scenario.workload.transfers
     ]
 
@@ -174,14 +192,21 @@ def _requested(scenario: Scenario, seed: int) -> Iterator[_Wanted]:
 
 def _transfers(scenario: Scenario, seed: int, routes: _Routes) -> tuple[Transfer, ...]:
     sent: Counter[str] = Counter()
+    received: Counter[str] = Counter()
+    gpus = scenario.hosts.gpus
     transfers = []
     for number, wanted in enumerate(_wanted(scenario, seed)):
         if sent[wanted.src] == SOURCE_PORTS:
             raise scenario.error(_too_many(scenario, number, wanted.src))
         size = max(1, round(wanted.size_bytes * scenario.workload.scale.size_factor))
         port = SOURCE_PORT_FIRST + sent[wanted.src]
+        ends = (
+            wanted.src_gpu or sent[wanted.src] % gpus + 1,
+            wanted.dst_gpu or received[wanted.dst] % gpus + 1,
+        )
         sent[wanted.src] += 1
-        transfers.append(routes.transfer(number, wanted, size, port))
+        received[wanted.dst] += 1
+        transfers.append(routes.transfer(number, wanted, size, port, ends))
     return tuple(transfers)
 
 
@@ -253,8 +278,13 @@ class _Routes:
         nodes = [src, first, dst] if first == last else [src, first, self.spines[0].name, last, dst]
         return [self.links[f"{a}-{b}"] for a, b in pairwise(nodes)]
 
-    def transfer(self, number: int, wanted: _Wanted, size_bytes: int, port: int) -> Transfer:
-        """Return the transfer with its wire bytes and the time it takes alone, rounded up."""
+    def transfer(
+        self, number: int, wanted: _Wanted, size_bytes: int, port: int, gpus: tuple[int, int]
+    ) -> Transfer:
+        """Return the transfer with its wire bytes and the time it takes alone, rounded up.
+
+        Alone means over the NICs and cables: a stage inside a host that is slower is time lost there.
+        """
         path, wire = self.path(wanted.src, wanted.dst), wire_bytes(size_bytes, self.mtu)
         bits_ns = wire * 8 * 1_000_000_000
         serial_ns = -(-bits_ns // min(link.rate_bps for link in path))
@@ -266,9 +296,11 @@ class _Routes:
             wire_bytes=wire,
             start_ns=wanted.start_ns,
             src_port=port,
-            dst_port=TRANSFER_PORT,
+            dst_port=TRANSFER_PORT + gpus[1] - 1,
             ideal_ns=serial_ns + sum(link.delay_ns for link in path),
             pace_bps=wanted.pace_bps,
+            src_gpu=gpus[0],
+            dst_gpu=gpus[1],
         )
 
     def flow(self, transfer: Transfer) -> Flow:

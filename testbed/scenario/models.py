@@ -12,11 +12,24 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 from testbed.errors import InputError
-from testbed.scenario.kinds import Choice, Duration, Expression, Name, Number, Rate, Size, Text, Whole
+from testbed.scenario.kinds import (
+    Choice,
+    Duration,
+    Expression,
+    Name,
+    Number,
+    Rate,
+    Size,
+    Stretch,
+    Text,
+    Whole,
+)
 from testbed.scenario.problems import Problem, input_error
+from testbed.scenario.rails import RailPreset
 from testbed.scenario.tree import Node, Place, Table
 
 HOSTS_MAX = 64 * 250
+GPUS_MAX = 16
 
 
 def option(key: str, default: str, meaning: str) -> Any:
@@ -98,11 +111,9 @@ class Fabric(Section):
         return layer.queue or self.queue
 
 
-_RAIL = {
-    "gdr-same-switch": (
-        "GPUDirect RDMA through the NIC's own PCIe switch: the rail is never slower than the NIC, "
-        "so no stage is built"
-    )
+LAYOUTS = {
+    "packed": "one leaf is filled after the other",
+    "spread": "each leaf gets a host in turn",
 }
 
 
@@ -113,8 +124,14 @@ class Prefill(Section):
     leaves: tuple[Annotated[int, Whole(1, 64)], ...] = several(
         "leaves", "leaves the hosts fill in this order; left out: leaf 1 onwards"
     )
-    gpu_to_nic: Annotated[str, Choice(_RAIL)] = option(
-        "gpu_to_nic", "gdr-same-switch", "path from GPU to NIC inside the host"
+    layout: Annotated[str, Choice(LAYOUTS)] = option("layout", "packed", "how the hosts are laid over the leaves")
+    gpu_to_nic: Annotated[RailPreset, Stretch()] = option(
+        "gpu_to_nic",
+        "gdr-same-switch",
+        "path from each GPU to the NIC; a stage of its own where it is slower than the NIC",
+    )
+    latency_ns: Annotated[int | None, Duration("0us", "1s", optional=True)] = unset(
+        "latency", "time that path adds to each packet; left out: that of the preset"
     )
 
 
@@ -125,14 +142,39 @@ class Decode(Section):
     leaves: tuple[Annotated[int, Whole(1, 64)], ...] = several(
         "leaves", "leaves the hosts fill in this order; left out: the first without prefill hosts onwards"
     )
-    nic_to_gpu: Annotated[str, Choice(_RAIL)] = option(
-        "nic_to_gpu", "gdr-same-switch", "path from NIC to GPU inside the host"
+    layout: Annotated[str, Choice(LAYOUTS)] = option("layout", "packed", "how the hosts are laid over the leaves")
+    nic_to_gpu: Annotated[RailPreset, Stretch()] = option(
+        "nic_to_gpu",
+        "gdr-same-switch",
+        "path from the NIC to each GPU; a stage of its own where it is slower than the NIC",
     )
+    latency_ns: Annotated[int | None, Duration("0us", "1s", optional=True)] = unset(
+        "latency", "time that path adds to each packet; left out: that of the preset"
+    )
+    buffer_bytes: Annotated[int, Size("16kb", "10gb")] = option(
+        "buffer", "4mb", "receive buffer before the GPU: what does not fit is dropped, TCP's window is no larger"
+    )
+    block_bytes: Annotated[int, Size("1kib", "1gib")] = option(
+        "block", "64kib", "unit in which KV is placed in the GPU's memory"
+    )
+    block_cost_ns: Annotated[int, Duration("0us", "1s")] = option(
+        "block_cost", "0us", "time to place one block, during which the next one waits"
+    )
+
+
+class SlowRail(Section):
+    """One host, or one GPU of it, that is slower than the others."""
+
+    host: Annotated[str, Text(1, 15)] = required("host", "the host, as p3")
+    gpu: Annotated[int, Whole(0, GPUS_MAX)] = option("gpu", "0", "its GPU, counted from 1; 0: all of them")
+    rate_bps: Annotated[int, Rate("1mbit", "1tbit")] = required("rate", "rate between the GPU and the NIC")
 
 
 class Hosts(Section):
     """Both roles."""
 
+    gpus: Annotated[int, Whole(1, GPUS_MAX)] = option("gpus_per_host", "1", "GPUs that share a host's NIC")
+    slow_rails: tuple[SlowRail, ...] = several("slow_rails", "hosts or GPUs slower than the others")
     prefill: Prefill = section("prefill", Prefill, "hosts that send KV")
     decode: Decode = section("decode", Decode, "hosts that receive KV")
 
@@ -231,6 +273,12 @@ class Transfer(Section):
     destination: Annotated[str, Text(1, 15)] = required("to", "receiving host, as d1")
     size_bytes: Annotated[int, Size("1b", "1tib")] = required("bytes", "payload")
     start_ns: Annotated[int, Duration("0us", "60min")] = option("start", "0us", "when it is ready to leave")
+    source_gpu: Annotated[int | None, Whole(1, GPUS_MAX, optional=True)] = unset(
+        "from_gpu", "sending GPU, counted from 1; left out: the host's GPUs in turn"
+    )
+    destination_gpu: Annotated[int | None, Whole(1, GPUS_MAX, optional=True)] = unset(
+        "to_gpu", "receiving GPU, counted from 1; left out: the host's GPUs in turn"
+    )
     pace_bps: Annotated[int | None, Rate("1mbit", "1tbit", optional=True)] = unset(
         "rate", "the sender paces its payload at this rate; left out: as fast as TCP goes"
     )

@@ -10,12 +10,16 @@ from collections.abc import Iterator
 from testbed.scenario.models import Background, Pin, Queue, Scenario, Transfer
 from testbed.scenario.placement import leaf_spine, place_hosts
 from testbed.scenario.problems import Problem
+from testbed.scenario.rails import effective_rate_bps
 from testbed.scenario.tree import Path
-from testbed.units import format_bytes
+from testbed.units import format_bytes, format_rate
 from topologies import build_leaf_spine
 
 ETHERNET_BYTES = 14
 """The Ethernet header, which queues count; preamble, gap and FCS they do not."""
+
+LANDING_MIN_BPS = 1_000_000
+"""The lowest rate that a scenario may give any link or stage."""
 
 
 def problems(scenario: Scenario) -> Iterator[Problem]:
@@ -27,6 +31,8 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _repeats(("routing", "hash_fields"), scenario.routing.hash_fields)
     yield from _routing(scenario)
     yield from _hosts(scenario)
+    yield from _slow_rails(scenario)
+    yield from _landing(scenario)
     yield from _workload(scenario)
 
 
@@ -119,6 +125,32 @@ def host_names(scenario: Scenario) -> tuple[str, ...]:
     return (*prefill, *decode)
 
 
+def _slow_rails(scenario: Scenario) -> Iterator[Problem]:
+    names = host_names(scenario)
+    for number, item in enumerate(scenario.hosts.slow_rails):
+        path: Path = ("hosts", "slow_rails", number)
+        if item.host not in names:
+            yield Problem((*path, "host"), "is no host", _spans(names), names)
+        yield from _gpu((*path, "gpu"), item.gpu, scenario)
+
+
+def _landing(scenario: Scenario) -> Iterator[Problem]:
+    """What is left of a rate beside the placing of blocks can be nothing, and no stage has that rate."""
+    decode = scenario.hosts.decode
+    rate_bps = effective_rate_bps(decode.nic_to_gpu.rate_bps, decode.block_bytes, decode.block_cost_ns)
+    if rate_bps < LANDING_MIN_BPS:
+        yield Problem(
+            ("hosts", "decode", "block_cost"),
+            f"leaves {format_rate(rate_bps)} to land a block of {format_bytes(decode.block_bytes)}",
+            f"at least {format_rate(LANDING_MIN_BPS)}: shorten it, or enlarge block",
+        )
+
+
+def _gpu(path: Path, gpu: int | None, scenario: Scenario) -> Iterator[Problem]:
+    if gpu is not None and gpu > scenario.hosts.gpus:
+        yield Problem(path, "is no GPU", f"1 to gpus_per_host, {scenario.hosts.gpus}")
+
+
 def _routing(scenario: Scenario) -> Iterator[Problem]:
     routing, path = scenario.routing, ("routing", "hash_fields")
     if not routing.hash_fields:
@@ -167,6 +199,8 @@ def _workload(scenario: Scenario) -> Iterator[Problem]:
     names = host_names(scenario)
     for number, transfer in enumerate(workload.transfers):
         yield from _ends((*path, "transfers", number), transfer, names)
+        yield from _gpu((*path, "transfers", number, "from_gpu"), transfer.source_gpu, scenario)
+        yield from _gpu((*path, "transfers", number, "to_gpu"), transfer.destination_gpu, scenario)
     for number, flow in enumerate(workload.background):
         yield from _ends((*path, "background", number), flow, names)
         if flow.protocol == "udp" and flow.rate_bps is None:
