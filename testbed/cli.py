@@ -45,9 +45,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     report = _add(commands, "report", "analysis and page again, from a record", _report, as_json=True)
     report.add_argument("record", metavar="DIR", type=Path, help="a record's folder")
-    validate = _add(commands, "validate", "hold the testbed against what is known", _validate, as_json=True)
-    validate.add_argument("scenario", metavar="S", nargs="*", help="shipped scenarios (default: all with an answer)")
-    validate.add_argument("--seeds", type=int, default=1, help="runs of each scenario, seeds 1 to N (default 1)")
+    validate = _add(commands, "validate", "is the right culprit named?", _validate, as_json=True)
+    validate.add_argument("scenario", metavar="S", nargs="*", help="shipped scenarios (default: all)")
+    validate.add_argument("--seeds", type=int, default=1, help="seeds 1 to N of each (default 1)")
     validate.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs side by side")
     validate.add_argument("--write", type=Path, help="write the confusion matrix as a page")
     clean = _add(commands, "clean", "remove what interrupted runs left behind", _clean)
@@ -213,8 +213,9 @@ def _validate(options: argparse.Namespace) -> int:
     started = time.monotonic()
 
     def tell(answer: Any, done: int, total: int) -> None:
-        text = f"{done} of {total}: {answer.case.scenario}, seed {answer.case.seed}: {' + '.join(answer.named)}"
-        progress.step(text, time.monotonic() - started)
+        case, named = answer.case, " + ".join(answer.named)
+        elapsed_s = time.monotonic() - started
+        progress.step(f"{done} of {total}: {case.scenario}, seed {case.seed}: {named}", elapsed_s)
 
     answers = diagnose(wanted, options.jobs, tell)
     progress.end()

@@ -66,8 +66,7 @@ def _fabric_lines(plan: Plan) -> list[str]:
             f"{leaf.name}: {names}", WIDTH - 2, initial_indent="  ", subsequent_indent="         "
         )
     spines = ", ".join(switch.name for switch in plan.topology.switches_of("spine"))
-    routing = f"{plan.routing.policy} over {', '.join(plan.routing.hash_fields)}"
-    words = [f"spines: {spines}", f"routing: {routing}", f"controller on {plan.framework}"]
+    words = [f"spines: {spines}", f"routing: {plan.routing.words}", f"controller on {plan.framework}"]
     for line in words:
         rows += textwrap.wrap(line, WIDTH - 2, initial_indent="  ", subsequent_indent="         ")
     return rows

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from testbed.errors import LabError
 from testbed.scenario import load_scenario, shipped_scenarios
@@ -91,9 +92,8 @@ def _run(case: Case) -> Answer:
         return _answer(case, json.loads(done.stdout), done.returncode == 0)
 
 
-def _answer(case: Case, summary: dict[str, object], holds: bool) -> Answer:
+def _answer(case: Case, summary: dict[str, Any], holds: bool) -> Answer:
     fidelity, verdict = summary["fidelity"], summary["verdict"]
-    assert isinstance(fidelity, dict) and isinstance(verdict, dict)
     if not fidelity["valid"]:
         return Answer(case, (NOT_VALID,), False)
     named = tuple(culprit["segment"] for culprit in verdict["culprits"])
@@ -123,8 +123,8 @@ def page(answers: Sequence[Answer], command: str) -> str:
     lines = [
         "# Is the right culprit named?",
         "",
-        f"Made by `{command}`; do not edit. Each row is a shipped scenario with the answer its file declares;",
-        "the columns count the runs in which the verdict named that segment (two of them where it named two).",
+        f"Made by `{command}`; do not edit. Each row is a shipped scenario and the answer its file",
+        "declares; the columns count the runs whose verdict named that segment.",
         "",
         "| " + " | ".join(rows[0]) + " |",
         "|" + "---|" * len(rows[0]),

@@ -72,9 +72,10 @@ def stage_class(stage: Link, plan: Plan) -> HtbClass:
 def landing_lines(host: Host, stages: list[Link], plan: Plan) -> list[str]:
     """Return the `tc` lines that lead arriving packets to the stages and give them their GPU's class."""
     nic, device = f"{host.name}-{host.leaf}", device_of(host)
+    redirect = f"matchall action mirred egress redirect dev {device}"
     lines = [
         f"qdisc add dev {nic} clsact",
-        f"filter add dev {nic} ingress protocol ip prio 1 matchall action mirred egress redirect dev {device}",
+        f"filter add dev {nic} ingress protocol ip prio 1 {redirect}",
     ]
     for port, gpu in sorted({(t.dst_port, t.dst_gpu) for t in plan.transfers if t.dst == host.name}):
         stage = plan.topology.landing(host.name, gpu)

@@ -22,7 +22,8 @@ class Queue:
     """One queue: marks from `kmin_bytes` on, always from `kmax_bytes`, drops at `limit_bytes`.
 
     `pmax` is the marking probability just below `kmax_bytes`. `marking` is False for a host's own
-    egress and the stages inside hosts, which only shape. `xoff_bytes` is where PFC would pause (None: not watched).
+    egress and the stages inside hosts, which only shape. `xoff_bytes` is where PFC would pause (None:
+    not watched).
     """
 
     link: str
@@ -66,6 +67,15 @@ class Routing:
     hash_seed: int
     pinned: tuple[Pin, ...] = ()
     poll_ns: int = 0
+
+    @property
+    def words(self) -> str:
+        """The policy and what it goes by, for a person."""
+        if self.policy == "least-loaded":
+            return f"least-loaded, port counters read every {self.poll_ns / 1e6:g} ms"
+        pins = [f"{pin.src} to {pin.dst or 'all'} over {pin.spine}" for pin in self.pinned]
+        by_hash = f"by hash of {', '.join(self.hash_fields)}"
+        return f"{self.policy} ({'; '.join(pins)}), others {by_hash}" if pins else f"{self.policy}, {by_hash}"
 
 
 @dataclass(frozen=True)

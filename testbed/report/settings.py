@@ -123,9 +123,9 @@ def _transport(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "congestion control", transport.congestion_control
     yield "ECN", "negotiated" if transport.ecn else "off"
     yield "shortest retransmission timeout", format_ns(transport.rto_min_ns)
-    yield "routing", routing.policy
-    yield "hashed fields", ", ".join(routing.hash_fields) or "none"
-    yield "hash seed", str(routing.hash_seed)
+    yield "routing", routing.words
+    if routing.policy != "least-loaded":
+        yield "hash seed", str(routing.hash_seed)
 
 
 def _workload(plan: Plan) -> Iterator[tuple[str, str]]:

@@ -183,11 +183,10 @@ class Probe:
             return []
         index = host_interface_index(host.name, device_of(host))
         with network_namespace(namespace(host.name)):
+            requests = [qdisc_request(index, queue_handle(number)) for number in range(len(stages))]
             return [
-                QueueReader(
-                    Netlink(NETLINK_ROUTE), "bfifo", {index: stage.name}, qdisc_request(index, queue_handle(number))
-                )
-                for number, stage in enumerate(stages)
+                QueueReader(Netlink(NETLINK_ROUTE), "bfifo", {index: stage.name}, request)
+                for stage, request in zip(stages, requests, strict=True)
             ]
 
     @staticmethod

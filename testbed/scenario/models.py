@@ -124,7 +124,9 @@ class Prefill(Section):
     leaves: tuple[Annotated[int, Whole(1, 64)], ...] = several(
         "leaves", "leaves the hosts fill in this order; left out: leaf 1 onwards"
     )
-    layout: Annotated[str, Choice(LAYOUTS)] = option("layout", "packed", "how the hosts are laid over the leaves")
+    layout: Annotated[str, Choice(LAYOUTS)] = option(
+        "layout", "packed", "how the hosts are laid over the leaves"
+    )
     gpu_to_nic: Annotated[RailPreset, Stretch()] = option(
         "gpu_to_nic",
         "gdr-same-switch",
@@ -142,7 +144,9 @@ class Decode(Section):
     leaves: tuple[Annotated[int, Whole(1, 64)], ...] = several(
         "leaves", "leaves the hosts fill in this order; left out: the first without prefill hosts onwards"
     )
-    layout: Annotated[str, Choice(LAYOUTS)] = option("layout", "packed", "how the hosts are laid over the leaves")
+    layout: Annotated[str, Choice(LAYOUTS)] = option(
+        "layout", "packed", "how the hosts are laid over the leaves"
+    )
     nic_to_gpu: Annotated[RailPreset, Stretch()] = option(
         "nic_to_gpu",
         "gdr-same-switch",
@@ -152,7 +156,9 @@ class Decode(Section):
         "latency", "time that path adds to each packet; left out: that of the preset"
     )
     buffer_bytes: Annotated[int, Size("16kb", "10gb")] = option(
-        "buffer", "4mb", "receive buffer before the GPU: what does not fit is dropped, TCP's window is no larger"
+        "buffer",
+        "4mb",
+        "receive buffer before the GPU: what does not fit is dropped, TCP's window is no larger",
     )
     block_bytes: Annotated[int, Size("1kib", "1gib")] = option(
         "block", "64kib", "unit in which KV is placed in the GPU's memory"

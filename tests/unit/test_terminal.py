@@ -50,7 +50,7 @@ small, seed 1, uml with the virtual clock
   leaf1: p1(10.0.1.1) p2(10.0.1.2)
   leaf2: d1(10.0.2.1)
   spines: spine1, spine2
-  routing: ecmp over ipv4_src, ipv4_dst, tcp_src, tcp_dst
+  routing: ecmp, by hash of ipv4_src, ipv4_dst, tcp_src, tcp_dst
   controller on os-ken
 
   queues of    links        rate  delay   K_min   K_max  P_max  limit
