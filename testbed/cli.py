@@ -175,6 +175,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from testbed.record.writer import in_use
+
+    if not options.record.is_dir():
+        raise InputError(f"{options.record}: no such folder; give a record's, as runs/incast-1-...")
+    if in_use(options.record):
+        raise InputError(f"{options.record}: a run is still writing there; wait for its end")
     return _conclude(options.record, options, allow_invalid=True)
 
 

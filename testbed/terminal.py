@@ -21,6 +21,7 @@ from testbed.report.numbers import (
     format_percent,
     format_rate,
 )
+from testbed.report.stretches import worst_link
 from topologies.model import SEGMENTS
 
 WIDTH = 80
@@ -169,7 +170,7 @@ def _stretches(summary: Mapping[str, Any]) -> list[str]:
         links = {name: link for name, link in summary["links"].items() if link["segment"] == segment}
         if not links:
             continue
-        worst = max(links, key=lambda name: links[name]["queue_bytes"]["max"] or 0)
+        worst = worst_link(links, summary["verdict"]) or next(iter(links))
         means = [link["utilisation"]["mean"] or 0.0 for link in links.values()]
         rows.append(
             [
@@ -179,12 +180,18 @@ def _stretches(summary: Mapping[str, Any]) -> list[str]:
                 format_bytes(links[worst]["queue_bytes"]["max"]),
                 format_percent(links[worst]["utilisation"]["mean"]),
                 format_percent(sum(means) / len(means)),
-                format_count(sum(link["ce_marks"] for link in links.values())),
-                format_count(sum(link["drops"] for link in links.values())),
+                format_count(_total(links, "ce_marks")),
+                format_count(_total(links, "drops")),
             ]
         )
     rows.append(["sender", format_percent(summary["verdict"]["shares"].get("sender")), *[""] * 6])
-    return table(["stretch", "lost", "worst link", "peak", "used", "mean", "marks", "drops"], rows)
+    return table(["stretch", "lost", "worst link", "queue", "its use", "all", "marks", "drops"], rows)
+
+
+def _total(links: Mapping[str, Mapping[str, Any]], counter: str) -> int | None:
+    """Return the sum of a counter, None where a link's is not known."""
+    counts = [link[counter] for link in links.values()]
+    return None if None in counts else sum(counts)
 
 
 def _fidelity(fidelity: Mapping[str, Any]) -> list[str]:

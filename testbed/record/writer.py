@@ -94,6 +94,17 @@ def abandoned(folder: Path) -> list[RecordWriter]:
     return found
 
 
+def in_use(path: Path) -> bool:
+    """Tell whether a run is writing the record in `path` at this moment."""
+    if not (path / LOCK).exists():
+        return False
+    try:
+        _lock(path).close()
+    except (LabError, OSError):
+        return True
+    return False
+
+
 def _status(path: Path) -> str | None:
     """Return the status in a record's manifest, None when there is none or it is no record's."""
     try:

@@ -94,7 +94,7 @@ def stretches(summary: Mapping[str, Any]) -> tuple[Stretch, ...]:
 def _stretch(segment: str, summary: Mapping[str, Any], longest_ns: float) -> Stretch:
     verdict = summary["verdict"]
     links = {name: figures for name, figures in summary["links"].items() if figures["segment"] == segment}
-    worst = _worst(links, verdict)
+    worst = worst_link(links, verdict)
     return Stretch(
         segment=segment,
         meaning=MEANING[segment],
@@ -125,7 +125,7 @@ def _risk(links: Mapping[str, Any], moments: Mapping[str, Any]) -> PfcRisk | Non
     )
 
 
-def _worst(links: Mapping[str, Any], verdict: Mapping[str, Any]) -> str | None:
+def worst_link(links: Mapping[str, Any], verdict: Mapping[str, Any]) -> str | None:
     """Return the link the verdict names where it is one of these, else the worst by its own figures."""
     for named in (verdict["link"], *(part["link"] for part in verdict.get("culprits", ()))):
         if named in links:

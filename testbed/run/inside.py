@@ -56,6 +56,9 @@ READY_TIMEOUT_S = 120
 GIVEN_UP = "not finished at the deadline"
 """The error of a transfer that the deadline ended."""
 
+TOO_FAST = "; or the rates are too high for this machine: raise dilation"
+"""What else a missed deadline can mean on a real clock."""
+
 OTHER_FILES = 256
 """Descriptors the traffic program needs beside the two of each transfer's connection."""
 
@@ -228,7 +231,7 @@ def _require_finished(plan: Plan, record: Path) -> None:
         deadline_ms = plan.deadline.scenario_ns / plan.dilation / 1e6
         raise DeadlineError(
             f"{given_up} of {len(outcomes)} transfers had not ended after {deadline_ms:g} ms "
-            "of scenario time (deadline.scenario)"
+            f"of scenario time (deadline.scenario{TOO_FAST if plan.clock == 'real' else ''})"
         )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from testbed.errors import MachineError, TestbedError
+from testbed.errors import InputError, MachineError, TestbedError
 from testbed.lab.job import JOB_DIR, Job
 from testbed.lab.kernels import Kernel, find_kernel
 from testbed.lab.native import missing, run_native
@@ -77,9 +77,11 @@ class Stopwatch:
 def resolve_backend(backend: str, clock: str | None) -> tuple[str, str]:
     """Return backend and clock for what was asked; `auto` prefers virtual time.
 
-    Raises MachineError when nothing can run here.
+    Raises InputError for a clock that the backend does not have.
     """
     if backend == "native":
+        if clock == "virtual":
+            raise InputError("--backend native has the real clock only; virtual time needs --backend uml")
         return "native", "real"
     if backend == "auto" and clock == "real" and not missing():
         return "native", "real"
