@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,9 +113,23 @@ def test_a_run_that_failed_ends_it(monkeypatch: pytest.MonkeyPatch, status: int)
 
 
 def test_answers_come_in_the_order_of_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, 0, summary("dest-leaf"))
     wanted = [replace(INCAST, seed=seed) for seed in (3, 1, 2)]
-    assert [answer.case for answer in diagnose(wanted, 3, lambda *_: None)] == wanted
+    # The first waits until the last has been told.
+    told: list[int] = []
+    others = threading.Event()
+
+    def run(case: Case) -> Answer:
+        assert case.seed != 3 or others.wait(10)
+        return Answer(case, ("dest-leaf",), True)
+
+    def tell(answer: Answer, done: int, _total: int) -> None:
+        told.append(answer.case.seed)
+        if done == 2:
+            others.set()
+
+    monkeypatch.setattr(validate, "_run", run)
+    assert [answer.case for answer in diagnose(wanted, 3, tell)] == wanted
+    assert told[-1] == 3
 
 
 # ---- right ----------------------------------------------------------------------------
