@@ -237,7 +237,8 @@ def stage_items(host: Host, plan: Plan) -> list[Item]:
         items.append(equal(stage.name, "rate class", True, stage_class(stage, plan) in found))
         items.append(equal(stage.name, "buffer", limits[stage.name], buffers.get(handle)))
     if host.role == "prefill":
-        return items
+        nic = rate_class(plan.topology.link(device), plan)
+        return [*items, equal(device, "rate class of the NIC", True, nic in found)]
     text = run(["tc", "filter", "show", "dev", f"{host.name}-{host.leaf}", "ingress"])
     return [*items, equal(host.name, "way to the stages", True, f"Redirect to device {device})" in text)]
 

@@ -24,6 +24,7 @@ from testbed.record import codec, layout
 from testbed.record.codec import Damage, Int64Array
 from testbed.record.outcomes import Outcome, parse_outcomes, unknown_outcome
 from testbed.record.paths import measured_paths
+from testbed.record.rails import nic_and_rails, own_backlog, sends_at_its_rate
 
 _Value = TypeVar("_Value")
 
@@ -103,22 +104,24 @@ class Record:
     def series(self, link: str) -> LinkSeries:
         """Return the samples of `link`, empty when it was not sampled; KeyError when no link is called so.
 
-        A NIC behind rails is sampled together with what waits in them, which is taken off again.
+        A NIC and the rails before it hold one queue between them, see `testbed.record.rails`.
         """
-        own = self.plan.topology.link(link)
+        self.plan.topology.link(link)
         if link not in self._columns:
             return LinkSeries(*(np.empty(0, np.int64) for _ in range(1 + len(layout.SAMPLE_FIELDS))))
-        group, fields = self._fields(link)
+        times, fields = self._fields(link)
+        nic, rails = nic_and_rails(self.plan.topology, link)
+        if nic is not None and nic.name in self._columns:
+            waiting = [self._fields(rail.name)[1][0] for rail in rails if rail.name in self._columns]
+            full = sends_at_its_rate(nic, times, self._fields(nic.name)[1][1])
+            fields[0] = own_backlog(link == nic.name, full, fields[0], waiting)
         fields[1:] -= fields[1:, :1]
-        for stage in self.plan.topology.stages:
-            if stage.dst == own.src and stage.name in self._columns:
-                fields[0] -= self._fields(stage.name)[1][0]
-        return LinkSeries(self.sample_times(group), *fields)
+        return LinkSeries(times, *fields)
 
-    def _fields(self, link: str) -> tuple[SampleGroup, Int64Array]:
+    def _fields(self, link: str) -> tuple[Int64Array, Int64Array]:
         group, column = self._columns[link]
         rows = group.rows[:, column : column + len(layout.SAMPLE_FIELDS)]
-        return group, np.array(rows.T, np.int64, order="C")
+        return self.sample_times(group), np.array(rows.T, np.int64, order="C")
 
     def totals(self, link: str) -> dict[str, int]:
         """Return what each counter of `link` rose by over the whole record, without reading the samples

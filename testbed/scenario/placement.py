@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from testbed.scenario.models import Scenario
+from testbed.scenario.models import Scenario, SlowRail
 from testbed.scenario.rails import RailPreset, effective_rate_bps
 from topologies import LeafSpine, Slower, Stage
 
@@ -55,8 +55,16 @@ def leaf_spine(scenario: Scenario) -> LeafSpine:
         gpus_per_host=scenario.hosts.gpus,
         rail=_rail(scenario),
         landing=_landing(scenario),
-        slower=tuple(Slower(item.host, item.gpu, item.rate_bps) for item in scenario.hosts.slow_rails),
+        slower=tuple(_slower(scenario, item) for item in scenario.hosts.slow_rails),
     )
+
+
+def _slower(scenario: Scenario, item: SlowRail) -> Slower:
+    decode = scenario.hosts.decode
+    rate_bps = item.rate_bps
+    if item.host.startswith("d"):
+        rate_bps = effective_rate_bps(rate_bps, decode.block_bytes, decode.block_cost_ns)
+    return Slower(item.host, item.gpu, rate_bps)
 
 
 def _rail(scenario: Scenario) -> Stage | None:

@@ -31,8 +31,9 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _repeats(("routing", "hash_fields"), scenario.routing.hash_fields)
     yield from _routing(scenario)
     yield from _hosts(scenario)
-    yield from _slow_rails(scenario)
     yield from _landing(scenario)
+    yield from _slow_rails(scenario)
+    yield from _latencies(scenario)
     yield from _workload(scenario)
 
 
@@ -126,12 +127,34 @@ def host_names(scenario: Scenario) -> tuple[str, ...]:
 
 
 def _slow_rails(scenario: Scenario) -> Iterator[Problem]:
-    names = host_names(scenario)
+    names, spec, seen = host_names(scenario), leaf_spine(scenario), set[tuple[str, int]]()
     for number, item in enumerate(scenario.hosts.slow_rails):
         path: Path = ("hosts", "slow_rails", number)
         if item.host not in names:
             yield Problem((*path, "host"), "is no host", _spans(names), names)
         yield from _gpu((*path, "gpu"), item.gpu, scenario)
+        stage = spec.rail if item.host.startswith("p") else spec.landing
+        if item.gpu and stage and stage.shared:
+            yield Problem((*path, "gpu"), "shares its way with the host's other GPUs", "leave it out")
+        if item.rate_bps >= spec.host_rate_bps:
+            allowed = f"below host_link.rate, {format_rate(spec.host_rate_bps)}"
+            yield Problem((*path, "rate"), "is not slower than the NIC", allowed)
+        if (item.host, item.gpu) in seen:
+            yield Problem((*path, "host"), "is repeated", "name each host and GPU once")
+        seen.add((item.host, item.gpu))
+
+
+def _latencies(scenario: Scenario) -> Iterator[Problem]:
+    spec, hosts = leaf_spine(scenario), scenario.hosts
+    ways = {
+        "prefill": (hosts.prefill.latency_ns, spec.rail),
+        "decode": (hosts.decode.latency_ns, spec.landing),
+    }
+    for role, (latency_ns, stage) in ways.items():
+        if latency_ns and stage is None:
+            wrong = "belongs to no stage: the way is as fast as the NIC"
+            allowed = "leave it out, or give the way to the GPU a rate below that of the NIC"
+            yield Problem(("hosts", role, "latency"), wrong, allowed)
 
 
 def _landing(scenario: Scenario) -> Iterator[Problem]:

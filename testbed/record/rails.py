@@ -1,0 +1,51 @@
+"""Whose backlog it is: a NIC's, or that of the rails before it. Pure.
+
+In the lab the rails of a prefill host stand below its NIC's rate class, so a packet waits in its rail's
+queue for both. Where the NIC sends at its full rate, what waits does so for the NIC; where it does not,
+for the rails. Called by the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from topologies.model import SOURCE_RAIL, Link, Topology
+
+Ints = NDArray[np.int64]
+
+FULL_SHARE = 0.98
+"""From this share of its rate on a NIC counts as full, over one interval between samples."""
+
+
+def nic_and_rails(topology: Topology, link: str) -> tuple[Link | None, tuple[Link, ...]]:
+    """Return the NIC and the rails of the host whose NIC or rail `link` is; None and none for other links."""
+    rails = tuple(stage for stage in topology.stages if stage.segment == SOURCE_RAIL)
+    hosts = {rail.dst for rail in rails}
+    own = topology.link(link)
+    host = own.dst if own in rails else own.src
+    if host not in hosts or (own not in rails and own.segment != SOURCE_RAIL):
+        return None, ()
+    nic = topology.link(f"{host}-{topology.host(host).leaf}")
+    return nic, tuple(rail for rail in rails if rail.dst == host)
+
+
+def sends_at_its_rate(nic: Link, time_ns: Ints, sent_bytes: Ints) -> NDArray[Any]:
+    """Tell for each sample whether the NIC was full since the one before; False for the first."""
+    sent = np.diff(sent_bytes) * 8e9
+    full = sent >= FULL_SHARE * nic.rate_bps * np.diff(time_ns)
+    return np.concatenate([[False], full])[: len(time_ns)]
+
+
+def own_backlog(is_nic: bool, full: NDArray[Any], backlog: Ints, rails: Sequence[Ints]) -> Ints:
+    """Return the backlog that is a link's own: all of it, or none, by whether the NIC was full.
+
+    `backlog` is what was sampled at the link (at a NIC with all of its rails), `rails` that of each rail.
+    """
+    if not is_nic:
+        return np.where(full, 0, backlog)
+    waiting = np.sum(rails, axis=0) if rails else np.zeros_like(backlog)
+    return np.where(full, backlog, backlog - waiting)
