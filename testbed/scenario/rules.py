@@ -7,16 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from testbed.scenario.expectation import parse_expectation
 from testbed.scenario.models import Background, Pin, Queue, Scenario, Transfer
 from testbed.scenario.placement import leaf_spine, place_hosts
 from testbed.scenario.problems import Problem
 from testbed.scenario.rails import effective_rate_bps
+from testbed.scenario.summary_keys import WORDS, Names, unknown_key
 from testbed.scenario.tree import Path
 from testbed.units import format_bytes, format_rate
 from topologies import build_leaf_spine
 
 ETHERNET_BYTES = 14
 """The Ethernet header, which queues count; preamble, gap and FCS they do not."""
+
+FEW = 12
+"""So many names are listed in a message."""
 
 LANDING_MIN_BPS = 1_000_000
 """The lowest rate that a scenario may give any link or stage."""
@@ -35,6 +40,30 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _slow_rails(scenario)
     yield from _latencies(scenario)
     yield from _workload(scenario)
+    yield from _expectations(scenario)
+
+
+def _expectations(scenario: Scenario) -> Iterator[Problem]:
+    """What can never hold because no summary of the scenario has it."""
+    if not scenario.expect:
+        return
+    try:
+        links = [link.name for link in build_leaf_spine(leaf_spine(scenario)).all_links]
+    except ValueError:
+        return  # said elsewhere
+    names = Names(links, host_names(scenario))
+    for number, text in enumerate(scenario.expect):
+        wanted, path = parse_expectation(text), ("expect", number)
+        unknown = unknown_key(wanted.path, names)
+        words = WORDS.get(wanted.path, ())
+        if unknown is not None:
+            few = f": {', '.join(unknown.options)}" if 0 < len(unknown.options) <= FEW else ""
+            allowed = f"the keys of {unknown.above}{few}" if unknown.options else "no key stands below it"
+            wrong = f"asks {unknown.above} for {unknown.key!r}"
+            yield Problem(path, wrong, allowed, unknown.options, sought=unknown.key)
+        elif words and isinstance(wanted.literal, str) and wanted.literal not in words:
+            wrong = f"can never hold: {wanted.literal!r} is no answer"
+            yield Problem(path, wrong, f"{', '.join(words)} or null", words, sought=wanted.literal)
 
 
 def _queues(scenario: Scenario) -> Iterator[tuple[Path, Queue]]:

@@ -1,0 +1,113 @@
+"""Which keys `summary.json` has, so that an expectation of another one is refused before anything runs.
+
+The analysis writes the summary; this is what a scenario may ask of it. A test holds the two against
+each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from topologies.model import SEGMENTS
+
+Tree = Mapping[str, "Tree | None"]
+
+LINK, HOST, PAIR = "<link>", "<host>", "<pair>"
+"""Places of a name that depends on the scenario."""
+
+ANYTHING = "<anything>"
+"""A key below which the summary has what the run makes of it."""
+
+_SPREAD: Tree = dict.fromkeys(("mean", "p50", "p95", "p99", "max"))
+_SHARES: Tree = dict.fromkeys((*SEGMENTS, "sender"))
+_GROUP: Tree = {"segment": None, "lost_ms": None, "shares": _SHARES}
+_TAILS: Tree = dict.fromkeys(("p50", "p99"))
+
+KEYS: Tree = {
+    **dict.fromkeys(("format_version", "scenario", "seed", "backend", "clock", "dilation")),
+    "transfers": {
+        **dict.fromkeys(("count", "completed", "bytes", "last_end_ms", "ideal_last_end_ms")),
+        **dict.fromkeys(("jain", "retransmissions")),
+        **dict.fromkeys(("fct_ms", "ideal_ms", "slowdown"), _SPREAD),
+    },
+    "ttft_ms": {"count": None, **_SPREAD, "by_decode": {HOST: _TAILS}, "by_pair": {PAIR: _TAILS}},
+    "links": {
+        LINK: {
+            **dict.fromkeys(("segment", "from", "to", "rate_bps", "bytes", "packets", "ce_marks", "drops")),
+            **dict.fromkeys(("marked_share", "standing_ms", "lost_ms", "xoff_crossings")),
+            "utilisation": dict.fromkeys(("mean", "peak")),
+            "queue_bytes": dict.fromkeys(("mean", "p99", "max")),
+        }
+    },
+    "fabric": dict.fromkeys(("utilisation", "limiting_links")),
+    "verdict": {
+        **dict.fromkeys(("segment", "link", "share", "link_share", "scope", "text", "culprits")),
+        **dict.fromkeys(("lost_ms", "unavoidable_ms")),
+        "shares": _SHARES,
+        "accused": dict.fromkeys(SEGMENTS),
+        "tail": {**dict.fromkeys(("segment", "link", "share")), "shares": _SHARES},
+        "by_prefill": {HOST: _GROUP},
+        "by_decode": {HOST: _GROUP},
+        "by_pair": {PAIR: _GROUP},
+        "naive": dict.fromkeys(("link", "utilisation_mean", "text")),
+    },
+    "events": {
+        **dict.fromkeys(("burst_began_ms", "first_ce_ms", "first_ce_link", "first_slowdown_ms")),
+        **dict.fromkeys(("first_slowdown_host", "peak_before_slowdown", "queue_peak_ms", "queue_peak_link")),
+        "xoff": {ANYTHING: None},
+        "links": {LINK: {"first_ce_ms": None, "queue_peak_ms": None, "xoff": {ANYTHING: None}}},
+    },
+    "fidelity": dict.fromkeys(("valid", "reasons", "checks")),
+}
+
+WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("verdict", "segment"): SEGMENTS,
+    ("verdict", "tail", "segment"): SEGMENTS,
+}
+"""Keys whose value, where it is not null, is one of a few words."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names a scenario gives: of its links, and of its hosts."""
+
+    links: Collection[str]
+    hosts: Collection[str]
+
+    def of(self, place: str) -> Collection[str] | None:
+        """Return the names that fit a place, None where it takes any name."""
+        return {LINK: self.links, HOST: self.hosts}.get(place)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A key that is not there: the key itself, what it was looked for in, and what is there."""
+
+    key: str
+    above: str
+    options: tuple[str, ...]
+
+
+def unknown_key(path: Sequence[str], names: Names) -> Unknown | None:
+    """Return the first key of an expectation's path that no summary of the scenario has, None if all are."""
+    tree: Tree | None = KEYS
+    for depth, key in enumerate(path):
+        options = _options(tree, names)
+        if options is None:
+            return None
+        if key not in options:
+            return Unknown(key, ".".join(path[:depth]) or "the summary", tuple(options))
+        assert tree is not None
+        tree = tree.get(key, next(iter(tree.values())))
+    return None
+
+
+def _options(tree: Tree | None, names: Names) -> Collection[str] | None:
+    """Return the keys that may stand below a place, None where any may."""
+    if tree is None:
+        return ()
+    place = next(iter(tree))
+    if place in (ANYTHING, PAIR):
+        return None
+    return names.of(place) or tuple(tree)
