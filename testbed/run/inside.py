@@ -28,7 +28,7 @@ from testbed.lab.bringup import Lab, bring_up
 from testbed.lab.hosts import namespace, tcp_counters
 from testbed.lab.ovs import datapath_flows
 from testbed.lab.stages import priority_of, window_of
-from testbed.lab.system import network_namespace, power_off, wait_until
+from testbed.lab.system import go_first, network_namespace, power_off, wait_until
 from testbed.plan.codec import from_json
 from testbed.plan.dilation import dilated
 from testbed.plan.model import Plan
@@ -149,6 +149,7 @@ def replay_program(plan: Plan, record: Path) -> Program:
             dilation=plan.dilation,
         )
         replay.prepare()
+        go_first()
         ready()
         epoch_ns = epoch()
         if not replay.run(epoch_ns, epoch_ns + plan.deadline.scenario_ns):

@@ -35,7 +35,7 @@ from testbed.lab.netlink import NETLINK_ROUTE, Netlink, qdisc_dump_request, qdis
 from testbed.lab.qdiscs import QUEUE_HANDLE
 from testbed.lab.stages import ROOT as STAGES_ROOT
 from testbed.lab.stages import device_of, queue_handle, stages_of
-from testbed.lab.system import exact_timers, network_namespace, sleep_until_ns
+from testbed.lab.system import exact_timers, go_first, network_namespace, sleep_until_ns
 from testbed.plan.model import Plan
 from testbed.record import layout
 from topologies.model import Host, Link
@@ -198,6 +198,7 @@ class Probe:
         """Sample from `epoch_ns` on, at the plan's intervals, until SIGTERM."""
         signal.signal(signal.SIGTERM, self._on_signal)
         exact_timers()
+        go_first()
         interval, progress = self._plan.measure.interval_ns, self._plan.measure.progress_ns
         next_queues, next_progress = epoch_ns - interval, epoch_ns + progress
         while not self._stop:

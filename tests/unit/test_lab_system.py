@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import DeadlineError, LabError
-from testbed.lab.system import network_namespace, run, sleep_until_ns, wait_until
+from testbed.lab.system import go_first, network_namespace, run, sleep_until_ns, wait_until
 
 
 def test_a_command_gives_its_output_and_gets_its_input() -> None:
@@ -78,3 +79,16 @@ def test_a_file_that_is_no_namespace(tmp_path: Path) -> None:
         network_namespace(tmp_path / "p1"),
     ):
         pytest.fail("entered")
+
+
+def test_going_first_where_it_is_allowed_and_where_it_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(os, "sched_setscheduler", lambda pid, policy, param: asked.append(policy))
+    go_first()
+    assert asked == [os.SCHED_FIFO]
+
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    go_first()
