@@ -149,7 +149,8 @@ def replay_program(plan: Plan, record: Path) -> Program:
             dilation=plan.dilation,
         )
         replay.prepare()
-        go_first()
+        if plan.clock == "virtual":
+            go_first()
         ready()
         epoch_ns = epoch()
         if not replay.run(epoch_ns, epoch_ns + plan.deadline.scenario_ns):

@@ -198,7 +198,8 @@ class Probe:
         """Sample from `epoch_ns` on, at the plan's intervals, until SIGTERM."""
         signal.signal(signal.SIGTERM, self._on_signal)
         exact_timers()
-        go_first()
+        if self._plan.clock == "virtual":
+            go_first()
         interval, progress = self._plan.measure.interval_ns, self._plan.measure.progress_ns
         next_queues, next_progress = epoch_ns - interval, epoch_ns + progress
         while not self._stop:

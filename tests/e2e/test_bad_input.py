@@ -10,6 +10,8 @@ import pytest
 from testbed.lab.native import missing
 from tests.support.command import Done, call, write_scenario
 
+SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "testbed/scenarios").glob("*.yaml"))
+
 BAD = Path(__file__).resolve().parents[1] / "data" / "scenarios" / "bad"
 NAMED = [
     "absurd-rate", "bad-name", "dangling-host", "kmin-above-kmax", "missing-name", "negative-rate", "no-room",
@@ -36,7 +38,7 @@ def test_a_bad_file_is_refused_at_its_line(tmp_path: Path, name: str) -> None:
     [
         (
             ["incats"],
-            "incats: is neither a shipped scenario nor a file; shipped are baseline, incast; "
+            f"incats: is neither a shipped scenario nor a file; shipped are {', '.join(SHIPPED)}; "
             "did you mean 'incast'?",
         ),
         (

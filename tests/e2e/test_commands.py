@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.command import SMALL, Run, call, manifest, run, settings, write_scenario
 
+ROOT = Path(__file__).parents[2]
+
 DERIVED = ("summary.json", "transfers.csv", "report.html")
 
 HOST_DROPS = """\
@@ -38,12 +40,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_list_names_the_shipped_scenarios() -> None:
     done = call("list")
     assert done.returncode == 0
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["baseline", "incast"]
+    shipped = sorted(path.stem for path in (ROOT / "testbed/scenarios").glob("*.yaml"))
+    assert {"baseline", "incast"} < set(shipped)
+    assert [line.split()[0] for line in done.stdout.splitlines()] == shipped
     listed = json.loads(call("list", "--json").stdout)
-    assert [(entry["name"], bool(entry["description"])) for entry in listed] == [
-        ("baseline", True),
-        ("incast", True),
-    ]
+    assert [entry["name"] for entry in listed if entry["description"]] == shipped
 
 
 def test_plan_starts_nothing(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_summary_has_the_stable_keys(incast: Run, path: str) -> None:
         value = value[key]
     assert set(STABLE_KEYS[path].split()) <= set(value)
     if not path:
-        assert set(value) - set(STABLE_KEYS[path].split()) == {"fabric"}
+        assert set(value) - set(STABLE_KEYS[path].split()) == {"fabric", "events"}
 
 
 def test_summary_names_every_link(incast: Run) -> None:
