@@ -46,7 +46,7 @@ def burst_ns(frame_ns: int, clock: str) -> int:
 
 
 def rate_class(link: Link, plan: Plan) -> HtbClass:
-    """Return the rate class of a link: rate, ceiling, and the same depth for both buckets."""
+    """Return the rate class of a link, or of a stage inside a host; both buckets have the same depth."""
     frame_bytes = plan.mtu + ETHERNET_HEADER
     bytes_per_s = link.rate_bps // 8
     depth = burst_ns(frame_bytes * 1_000_000_000 // bytes_per_s, plan.clock)

@@ -16,7 +16,7 @@ from testbed.errors import ReadbackError
 from testbed.lab.hosts import namespace, offloads, sysctls
 from testbed.lab.netlink import NETLINK_ROUTE, HtbClass, Netlink
 from testbed.lab.qdiscs import delays_ns, ramp_probability, rate_class, ways_of
-from testbed.lab.stages import device_of, queue_handle, stage_class, stages_of
+from testbed.lab.stages import device_of, queue_handle, stages_of
 from testbed.lab.system import network_namespace, run
 from testbed.plan.model import Plan, Queue
 from topologies.model import Host, Link
@@ -234,7 +234,7 @@ def stage_items(host: Host, plan: Plan) -> list[Item]:
     items = []
     for number, stage in enumerate(stages):
         handle = f"{queue_handle(number) >> 16:x}:"
-        items.append(equal(stage.name, "rate class", True, stage_class(stage, plan) in found))
+        items.append(equal(stage.name, "rate class", True, rate_class(stage, plan) in found))
         items.append(equal(stage.name, "buffer", limits[stage.name], buffers.get(handle)))
     if host.role == "prefill":
         nic = rate_class(plan.topology.link(device), plan)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import socket
 
-from testbed.lab.netlink import TC_H_ROOT, HtbClass, Netlink, fifo_options, htb_options
-from testbed.lab.qdiscs import CLASS_ID, ETHERNET_HEADER, burst_ns
+from testbed.lab.netlink import TC_H_ROOT, Netlink, fifo_options, htb_options
+from testbed.lab.qdiscs import CLASS_ID, ETHERNET_HEADER, rate_class
 from testbed.lab.system import run
 from testbed.plan.model import Plan, Transfer
 from topologies.model import Host, Link
@@ -61,14 +61,6 @@ def window_of(plan: Plan, transfer: Transfer) -> int:
     return frames * (plan.mtu - TCP_HEADERS)
 
 
-def stage_class(stage: Link, plan: Plan) -> HtbClass:
-    """Return the rate class of a stage."""
-    frame_bytes = plan.mtu + ETHERNET_HEADER
-    bytes_per_s = stage.rate_bps // 8
-    depth = burst_ns(frame_bytes * 1_000_000_000 // bytes_per_s, plan.clock)
-    return HtbClass(bytes_per_s, bytes_per_s, depth, depth, frame_bytes)
-
-
 def landing_lines(host: Host, stages: list[Link], plan: Plan) -> list[str]:
     """Return the `tc` lines that lead arriving packets to the stages and give them their GPU's class."""
     nic, device = f"{host.name}-{host.leaf}", device_of(host)
@@ -105,6 +97,6 @@ def _build(netlink: Netlink, index: int, parent: int, stages: list[Link], plan: 
     netlink.add_qdisc(index, ROOT, parent, "htb", htb_options(default_class=0))
     limits = {queue.link: queue.limit_bytes for queue in plan.queues}
     for number, stage in enumerate(stages):
-        netlink.add_class(index, class_id(number), ROOT, "htb", stage_class(stage, plan).options())
+        netlink.add_class(index, class_id(number), ROOT, "htb", rate_class(stage, plan).options())
         options = fifo_options(limits[stage.name])
         netlink.add_qdisc(index, queue_handle(number), class_id(number), "bfifo", options)

@@ -60,11 +60,15 @@ def leaf_spine(scenario: Scenario) -> LeafSpine:
 
 
 def _slower(scenario: Scenario, item: SlowRail) -> Slower:
-    decode = scenario.hosts.decode
-    rate_bps = item.rate_bps
-    if item.host.startswith("d"):
-        rate_bps = effective_rate_bps(rate_bps, decode.block_bytes, decode.block_cost_ns)
+    landing = item.host.startswith("d")
+    rate_bps = landing_rate_bps(scenario, item.rate_bps) if landing else item.rate_bps
     return Slower(item.host, item.gpu, rate_bps)
+
+
+def landing_rate_bps(scenario: Scenario, rate_bps: int) -> int:
+    """Return what placing blocks in a decode host's GPU leaves of `rate_bps`."""
+    decode = scenario.hosts.decode
+    return effective_rate_bps(rate_bps, decode.block_bytes, decode.block_cost_ns)
 
 
 def _rail(scenario: Scenario) -> Stage | None:
@@ -76,7 +80,7 @@ def _rail(scenario: Scenario) -> Stage | None:
 def _landing(scenario: Scenario) -> Stage | None:
     """Return the stage of every decode host; placing blocks takes its part of the rate."""
     decode = scenario.hosts.decode
-    rate_bps = effective_rate_bps(decode.nic_to_gpu.rate_bps, decode.block_bytes, decode.block_cost_ns)
+    rate_bps = landing_rate_bps(scenario, decode.nic_to_gpu.rate_bps)
     return _stage(scenario, decode.nic_to_gpu, rate_bps, decode.latency_ns)
 
 

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 from testbed.scenario.expectation import parse_expectation
 from testbed.scenario.models import Background, Pin, Queue, Scenario, Transfer
-from testbed.scenario.placement import leaf_spine, place_hosts
+from testbed.scenario.placement import landing_rate_bps, leaf_spine, place_hosts
 from testbed.scenario.problems import Problem
-from testbed.scenario.rails import effective_rate_bps
 from testbed.scenario.summary_keys import WORDS, Names, unknown_key
 from testbed.scenario.tree import Path
 from testbed.units import format_bytes, format_rate
@@ -189,7 +188,7 @@ def _latencies(scenario: Scenario) -> Iterator[Problem]:
 def _landing(scenario: Scenario) -> Iterator[Problem]:
     """What is left of a rate beside the placing of blocks can be nothing, and no stage has that rate."""
     decode = scenario.hosts.decode
-    rate_bps = effective_rate_bps(decode.nic_to_gpu.rate_bps, decode.block_bytes, decode.block_cost_ns)
+    rate_bps = landing_rate_bps(scenario, decode.nic_to_gpu.rate_bps)
     if rate_bps < LANDING_MIN_BPS:
         yield Problem(
             ("hosts", "decode", "block_cost"),

@@ -8,6 +8,7 @@ import pytest
 
 from testbed.lab import readback, stages
 from testbed.lab.netlink import HtbClass, fifo_options, htb_options
+from testbed.lab.qdiscs import rate_class
 from testbed.lab.readback import stage_items
 from testbed.lab.stages import (
     class_id,
@@ -15,7 +16,6 @@ from testbed.lab.stages import (
     landing_lines,
     priority_of,
     queue_handle,
-    stage_class,
     stages_of,
     window_of,
 )
@@ -78,12 +78,12 @@ def test_gpus_that_share_have_one_priority() -> None:
 
 def test_a_stages_class_has_its_rate_and_the_clocks_bucket() -> None:
     plan = small_plan(*RAILS)
-    assert stage_class(plan.topology.link("p1g2-p1"), plan) == HtbClass(
+    assert rate_class(plan.topology.link("p1g2-p1"), plan) == HtbClass(
         5_000_000_000, 5_000_000_000, 64, 64, 4214
     )
     real = small_plan("hosts.prefill.gpu_to_nic=0.8gbit", clock="real")
     # 4214 B at 0.8 Gbit/s are 42140 ns; two of them in ticks of 64 ns.
-    assert stage_class(real.topology.link("p1g1-p1"), real).burst_ns == 84_288
+    assert rate_class(real.topology.link("p1g1-p1"), real).burst_ns == 84_288
 
 
 @pytest.mark.parametrize(
