@@ -43,7 +43,8 @@ missing_packages() {
   done
 }
 
-has_candidate() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q '^  Candidate: [0-9]'; }
+# Read to its end: `grep -q` leaves early, and under pipefail the writer's SIGPIPE is then a failure.
+has_candidate() { grep -q '^  Candidate: [0-9]' <<<"$(LC_ALL=C apt-cache policy "$1" 2>/dev/null)"; }
 
 # Prints the source package to install, or nothing when a source that will do is there already.
 missing_source() {
