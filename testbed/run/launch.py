@@ -101,7 +101,7 @@ def run_plan(plan: Plan, scenario_text: str, out: Path, tell: Callable[[str, flo
     job = Job(out, plan.framework, plan.seed, plan.deadline.real_s, watch.step)
     status, reason = layout.COMPLETE, None
     try:
-        with _termination():
+        with termination():
             _start(job, kernel, plan)
     except TestbedError as error:
         status, reason = layout.FAILED, str(error)
@@ -128,8 +128,8 @@ def _start(job: Job, kernel: Kernel | None, plan: Plan) -> None:
 
 
 @contextmanager
-def _termination() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into an exception, so that the lab is ended and the record closed."""
+def termination() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into `Aborted`, so that what was begun is ended and closed in order."""
 
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Aborted(number)
