@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.scenario.expectation import Expectation, Literal, parse_expectation
+from testbed.scenario.expectation import Expectation, parse_expectation
+from testbed.scenario.expression import Key, Operation, Term
 from testbed.scenario.problems import nearest
 
 _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
@@ -15,6 +16,13 @@ _ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
+}
+
+_ARITHMETIC: Mapping[str, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
 }
 
 
@@ -38,13 +46,37 @@ def evaluate(expectations: Iterable[str | Expectation], summary: Mapping[str, An
 
 
 def _evaluate(expectation: Expectation, summary: Mapping[str, Any]) -> Result:
-    expected = f"{expectation.op} {_shown(expectation.literal)}"
+    text, op = expectation.text, expectation.op
     try:
-        value = _look_up(summary, expectation.path)
+        right = _value(expectation.right, summary)
     except LookupError as error:
-        return Result(expectation.text, expected, str(error.args[0]), False)
-    ok = _holds(value, expectation.op, expectation.literal)
-    return Result(expectation.text, expected, _shown(value), ok)
+        return Result(text, f"{op} ?", str(error.args[0]), False)
+    expected = f"{op} {_shown(right)}"
+    try:
+        left = _value(expectation.left, summary)
+    except LookupError as error:
+        return Result(text, expected, str(error.args[0]), False)
+    return Result(text, expected, _shown(left), _holds(left, op, right))
+
+
+def _value(term: Term, summary: Mapping[str, Any]) -> Any:
+    """Return what a term comes to. LookupError says which of its keys is missing or no number."""
+    if isinstance(term, Key):
+        return _look_up(summary, term.keys)
+    if not isinstance(term, Operation):
+        return term.value
+    left, right = _number(term.left, summary), _number(term.right, summary)
+    if term.op == "/" and right == 0:
+        raise LookupError("it divides by 0")
+    return _ARITHMETIC[term.op](left, right)
+
+
+def _number(term: Term, summary: Mapping[str, Any]) -> float:
+    value = _value(term, summary)
+    if not _is_number(value):
+        name = str(term) if isinstance(term, Key) else "a part of it"
+        raise LookupError(f"{name} is {_shown(value)}, which is no number")
+    return float(value)
 
 
 def _look_up(summary: Mapping[str, Any], path: Sequence[str]) -> Any:
@@ -65,17 +97,17 @@ def _keys(value: Any) -> str:
     return f"; its keys are {', '.join(map(str, value))}" if isinstance(value, Mapping) else ""
 
 
-def _holds(value: Any, op: str, literal: Literal) -> bool:
+def _holds(value: Any, op: str, other: Any) -> bool:
     if op in _ORDERS:
-        return _is_number(value) and _ORDERS[op](value, literal)
-    return _equal(value, literal) == (op == "==")
+        return _is_number(value) and _is_number(other) and _ORDERS[op](value, other)
+    return _equal(value, other) == (op == "==")
 
 
-def _equal(value: Any, literal: Literal) -> bool:
+def _equal(value: Any, other: Any) -> bool:
     # True equals 1 in Python; a summary that says true does not say 1.
-    if isinstance(value, bool) or isinstance(literal, bool):
-        return value is literal
-    return bool(value == literal)
+    if isinstance(value, bool) or isinstance(other, bool):
+        return value is other
+    return bool(value == other)
 
 
 def _is_number(value: Any) -> bool:

@@ -387,7 +387,7 @@ class Scenario(Section):
     )
     deadline: Deadline = section("deadline", Deadline, "when to give up")
     expect: tuple[Annotated[str, Expression()], ...] = several(
-        "expect", "expectations of the summary, `path op value`"
+        "expect", "expectations of the summary, see below"
     )
     _tree: Node = PrivateAttr(default_factory=lambda: Table({}, Place(0, 0, "scenario")))
 

@@ -35,11 +35,19 @@ mappings are merged key by key, everything else is replaced, and `key: null` tak
 _EXPECT = """
 ## Expectations
 
-`path op value`: `path` leads into `summary.json`, `op` is one of `== != < <= > >=`, and `value` is a number,
-a quantity, a word, `true`, `false` or `null`. Below a key that ends in `_bytes`, `_ms` or `_bps` a value may
-have a unit (`links.leaf3-d1.queue_bytes.max <= 2mb`, `ttft_ms.p99 < 50ms`); a bare number is in the unit of
-the key. The key of a pair of hosts holds a `>`: write spaces around the operator then, as in
-`ttft_ms.by_pair.p1->d1.p99 < 50ms`.
+Two values and a comparison: `== != < <= > >=`. On the left stands a key of `summary.json`, its parts joined
+by dots; on the right a number, a quantity, another key, or after `==` and `!=` a word, `true`, `false` or
+`null`. Values may be computed with `+ - * /` and brackets; a minus stands between spaces, because names of
+links hold one.
+
+* A key whose name ends in `_bytes`, `_ms` or `_bps` has that unit, and so has all below it:
+  `links.leaf3-d1.queue_bytes.max <= 2mb`, `ttft_ms.p99 < 50ms`. A bare number is in the unit of the key. What
+  differs in unit is not compared.
+* `ideal` is what the key on the left would be if each transfer were alone (1 for a slowdown):
+  `transfers.slowdown.p99 < 1.2 * ideal`, `transfers.fct_ms.p99 < 1.2 * ideal`,
+  `transfers.last_end_ms < ideal + 5ms`.
+
+A key that no summary of the scenario has is refused when the file is read.
 """
 
 

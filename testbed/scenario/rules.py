@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.scenario.expectation import parse_expectation
+from testbed.scenario.expectation import Expectation, parse_expectation
+from testbed.scenario.expression import Key, Word
 from testbed.scenario.models import Background, Pin, Queue, Scenario, Transfer
 from testbed.scenario.placement import landing_rate_bps, leaf_spine, place_hosts
 from testbed.scenario.problems import Problem
-from testbed.scenario.summary_keys import WORDS, Names, unknown_key
+from testbed.scenario.summary_keys import WORDS, Names, keys_below, unknown_key
 from testbed.scenario.tree import Path
 from testbed.units import format_bytes, format_rate
 from topologies import build_leaf_spine
@@ -53,16 +54,29 @@ def _expectations(scenario: Scenario) -> Iterator[Problem]:
     names = Names(links, host_names(scenario))
     for number, text in enumerate(scenario.expect):
         wanted, path = parse_expectation(text), ("expect", number)
-        unknown = unknown_key(wanted.path, names)
-        words = WORDS.get(wanted.path, ())
-        if unknown is not None:
-            few = f": {', '.join(unknown.options)}" if 0 < len(unknown.options) <= FEW else ""
-            allowed = f"the keys of {unknown.above}{few}" if unknown.options else "no key stands below it"
-            wrong = f"asks {unknown.above} for {unknown.key!r}"
-            yield Problem(path, wrong, allowed, unknown.options, sought=unknown.key)
-        elif words and isinstance(wanted.literal, str) and wanted.literal not in words:
-            wrong = f"can never hold: {wanted.literal!r} is no answer"
-            yield Problem(path, wrong, f"{', '.join(words)} or null", words, sought=wanted.literal)
+        for key in wanted.keys:
+            yield from _summary_key(path, key.keys, names)
+        yield from _answer(path, wanted)
+
+
+def _summary_key(path: Path, keys: tuple[str, ...], names: Names) -> Iterator[Problem]:
+    unknown = unknown_key(keys, names)
+    if unknown is not None:
+        few = f": {', '.join(unknown.options)}" if 0 < len(unknown.options) <= FEW else ""
+        allowed = f"the keys of {unknown.above}{few}" if unknown.options else "no key stands below it"
+        wrong = f"asks {unknown.above} for {unknown.key!r}"
+        yield Problem(path, wrong, allowed, unknown.options, sought=unknown.key)
+    elif below := keys_below(keys):
+        wrong = f"compares {'.'.join(keys)}, which is not a single value"
+        yield Problem(path, wrong, f"its keys are {', '.join(below)}")
+
+
+def _answer(path: Path, wanted: Expectation) -> Iterator[Problem]:
+    words = WORDS.get(wanted.left.keys, ()) if isinstance(wanted.left, Key) else ()
+    literal = wanted.right.value if isinstance(wanted.right, Word) else None
+    if words and isinstance(literal, str) and literal not in words:
+        wrong = f"can never hold: {literal!r} is no answer"
+        yield Problem(path, wrong, f"{', '.join(words)} or null", words, sought=literal)
 
 
 def _queues(scenario: Scenario) -> Iterator[tuple[Path, Queue]]:

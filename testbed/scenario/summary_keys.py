@@ -68,6 +68,22 @@ WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
 """Keys whose value, where it is not null, is one of a few words."""
 
 
+IDEALS: Mapping[tuple[str, ...], tuple[str, ...] | float] = {
+    ("transfers", "slowdown"): 1.0,
+    ("transfers", "fct_ms"): ("transfers", "ideal_ms"),
+    ("transfers", "last_end_ms"): ("transfers", "ideal_last_end_ms"),
+}
+"""What `ideal` stands for beside a key: a number, or the key that holds it (with the same names below)."""
+
+
+def ideal_of(path: tuple[str, ...]) -> tuple[str, ...] | float | None:
+    """Return what `ideal` stands for beside `path`: a number or a path; None where there is no ideal."""
+    for keys, known in IDEALS.items():
+        if path[: len(keys)] == keys:
+            return known if isinstance(known, float) else (*known, *path[len(keys) :])
+    return None
+
+
 @dataclass(frozen=True)
 class Names:
     """The names a scenario gives: of its links, and of its hosts."""
@@ -101,6 +117,16 @@ def unknown_key(path: Sequence[str], names: Names) -> Unknown | None:
         assert tree is not None
         tree = tree.get(key, next(iter(tree.values())))
     return None
+
+
+def keys_below(path: Sequence[str]) -> tuple[str, ...]:
+    """Return the keys that stand below a known path, none where it leads to a single value or a list."""
+    tree: Tree | None = KEYS
+    for key in path:
+        if tree is None or ANYTHING in tree:
+            return ()
+        tree = tree[key] if key in tree else next(iter(tree.values()))
+    return tuple(tree or ())
 
 
 def _options(tree: Tree | None, names: Names) -> Collection[str] | None:
