@@ -123,6 +123,7 @@ UNITS = "the units are b, kb, mb, gb, tb, kib, mib, gib, tib, ns, us, ms, s, min
         ("a.fct_ms.p99 < 3kv", f"has the unknown unit 'kv'; {UNITS}; did you mean 'kb'?"),
         ("a.fct_ms + a.bytes < 3", "adds what is in milliseconds and what is in bytes"),
         ("a.fct_ms * a.bytes < 3", "multiplies what is in milliseconds by what is in bytes"),
+        ("a.bytes / a.fct_ms < 3", "divides what is in bytes by what is in milliseconds"),
         ("3 / a.fct_ms < 3 + a", "divides what is without a unit by what is in milliseconds"),
         ("a < dest-leaf", "orders a against a word; use == or !=, or a number"),
         ("a <= null", "orders a against a word; use == or !=, or a number"),
