@@ -33,3 +33,7 @@ class Request:
     def tokens_in(self, blocks: int) -> int:
         """Return how many of the prompt's tokens its first `blocks` blocks hold."""
         return min(self.prompt_tokens, blocks * self.block_tokens)
+
+    def tokens_after(self, blocks: int) -> int:
+        """Return how many of the prompt's tokens follow its first `blocks` blocks."""
+        return self.prompt_tokens - self.tokens_in(blocks)
