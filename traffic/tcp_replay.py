@@ -19,7 +19,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -73,7 +73,8 @@ class Flow:
     """A transfer and what has become of it. Times are nanoseconds of the monotonic clock.
 
     `pace_bps` is the rate its sender paces itself at, `priority` the socket priority of its packets,
-    `window_bytes` the largest window its receiver offers; 0 leaves each to the kernel.
+    `window_bytes` the largest window its receiver offers; 0 leaves each to the kernel. Only the first
+    `released` bytes may leave (None: all).
     """
 
     id: int
@@ -84,6 +85,7 @@ class Flow:
     pace_bps: int = 0
     priority: int = 0
     window_bytes: int = 0
+    released: int | None = None
     sender: socket.socket | None = None
     receiver: socket.socket | None = None
     sent: int = 0
@@ -141,7 +143,11 @@ class Replay:
         self._register(self._timer, select.EPOLLIN, self._on_timer)
 
     def _destinations(self) -> dict[tuple[str, str, int], int]:
-        return {(f.dst.host, f.dst.ip, f.dst.port): f.window_bytes for f in self._flows}
+        return {(f.dst.host, f.dst.ip, f.dst.port): f.window_bytes for f in self._expected()}
+
+    def _expected(self) -> Iterable[Flow]:
+        """Flows for each destination that must listen."""
+        return self._flows
 
     def run(self, epoch_ns: int, end_ns: int) -> bool:
         """Run all flows, with times counted from `epoch_ns`; return False at `end_ns` if some remain."""
@@ -206,6 +212,10 @@ class Replay:
             return
         flow.receiver = sock
         self._register(sock.fileno(), select.EPOLLIN, lambda: self._receive(flow))
+        self._accepted(flow)
+
+    def _accepted(self, flow: Flow) -> None:
+        """Called when both ends of a flow's connection stand."""
 
     # ---- the clock --------------------------------------------------------------------
 
@@ -233,9 +243,12 @@ class Replay:
             moments.append(self._flows[self._connected].start_ns - self._connect_lead_ns)
         if self._started < self._connected:
             moments.append(self._flows[self._started].start_ns)
-        if not moments:
-            return
-        seconds, nanoseconds = divmod(self._epoch + min(moments), 1_000_000_000)
+        if moments:
+            self._wake_at(min(moments))
+
+    def _wake_at(self, moment_ns: int) -> None:
+        """Set the timer to a moment after the epoch."""
+        seconds, nanoseconds = divmod(self._epoch + moment_ns, 1_000_000_000)
         setting = (ctypes.c_long * 4)(0, 0, seconds, nanoseconds)
         _libc.timerfd_settime(self._timer, _TFD_TIMER_ABSTIME, setting, None)
 
@@ -252,8 +265,8 @@ class Replay:
         In virtual time a system call that fails (EAGAIN) moves the clock.
         """
         assert flow.sender is not None
-        offset = flow.sent % CHUNK_BYTES
-        count = min(CHUNK_BYTES - offset, flow.bytes - flow.sent)
+        offset, ready = flow.sent % CHUNK_BYTES, flow.bytes if flow.released is None else flow.released
+        count = min(CHUNK_BYTES - offset, ready - flow.sent)
         try:
             flow.sent += os.sendfile(flow.sender.fileno(), self._zeros, offset, count)
         except BlockingIOError:
@@ -261,7 +274,7 @@ class Replay:
         except OSError as error:
             self._fail(flow, f"send: {error.strerror}")
             return
-        if flow.sent == flow.bytes:
+        if flow.sent == ready:
             self._forget(flow.sender.fileno())
 
     def _receive(self, flow: Flow) -> None:

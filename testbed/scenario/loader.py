@@ -17,9 +17,10 @@ from pydantic import ValidationError
 from testbed.errors import InputError
 from testbed.scenario import rules
 from testbed.scenario.kinds import REFUSED
-from testbed.scenario.models import Scenario, Section
+from testbed.scenario.models import Scenario
 from testbed.scenario.problems import Problem, input_error, nearest, shown
 from testbed.scenario.schema import Option, keys, option_at
+from testbed.scenario.sections import Section
 from testbed.scenario.tree import (
     Leaf,
     Node,

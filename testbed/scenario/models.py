@@ -7,9 +7,9 @@ names carry units, keys (their aliases) do not, as their values do. Checks acros
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import PrivateAttr
 
 from testbed.errors import InputError
 from testbed.scenario.kinds import (
@@ -26,41 +26,11 @@ from testbed.scenario.kinds import (
 )
 from testbed.scenario.problems import Problem, input_error
 from testbed.scenario.rails import RailPreset
+from testbed.scenario.sections import Section, option, required, section, several, unset
 from testbed.scenario.tree import Node, Place, Table
 
 HOSTS_MAX = 64 * 250
 GPUS_MAX = 16
-
-
-def option(key: str, default: str, meaning: str) -> Any:
-    """Declare a key with its default, written as in a scenario."""
-    return Field(default=default, alias=key, description=meaning)
-
-
-def required(key: str, meaning: str) -> Any:
-    """Declare a key that must be given."""
-    return Field(alias=key, description=meaning)
-
-
-def unset(key: str, meaning: str) -> Any:
-    """Declare a key that may be left out and has no default value."""
-    return Field(default=None, alias=key, description=meaning)
-
-
-def several(key: str, meaning: str, default: tuple[str, ...] = ()) -> Any:
-    """Declare a key that takes a list."""
-    return Field(default=default, alias=key, description=meaning)
-
-
-class Section(BaseModel):
-    """Base of every mapping: unknown keys are refused, defaults are read like written values."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
-
-
-def section(key: str, model: type[Section], meaning: str) -> Any:
-    """Declare a mapping all of whose keys have defaults."""
-    return Field(default_factory=model, alias=key, description=meaning)
 
 
 class Queue(Section):

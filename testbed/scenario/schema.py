@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from testbed.scenario.kinds import Kind
-from testbed.scenario.models import Section
+from testbed.scenario.sections import Section
 from testbed.scenario.tree import Path
 
 
