@@ -170,6 +170,10 @@ class Netlink:
         """Close the socket."""
         self._socket.close()
 
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        return self._socket.fileno()
+
     def add_qdisc(self, ifindex: int, handle: int, parent: int, kind: str, options: bytes) -> None:
         """Create a qdisc. Raises LabError with the kernel's errno text when it refuses."""
         self._create(RTM_NEWQDISC, ifindex, handle, parent, kind, options)

@@ -1,9 +1,10 @@
 """Samples every queue and every receiver's progress while a run goes on.
 
 Runs as a process of its own inside the lab. One netlink dump reads all queues of the switches, one
-more each host's, and one dump of TCP sockets at each destination says how many bytes have arrived;
-no packet is touched and no traffic program is asked. Values are kept as rows of integers (the layout
-of `testbed.record.layout`) and written when a buffer is full and at the end.
+more each host's, all in one system call where the kernel has io_uring; one dump of TCP sockets at each
+destination says how many bytes have arrived. No packet is touched and no traffic program is asked.
+Values are kept as rows of integers (the layout of `testbed.record.layout`) and written when a buffer is
+full and at the end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 import struct
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from types import FrameType
@@ -36,6 +37,7 @@ from testbed.lab.qdiscs import QUEUE_HANDLE
 from testbed.lab.stages import ROOT as STAGES_ROOT
 from testbed.lab.stages import device_of, queue_handle, stages_of
 from testbed.lab.system import exact_timers, go_first, network_namespace, sleep_until_ns
+from testbed.lab.uring import Batch, Exchange, NoUring
 from testbed.plan.model import Plan
 from testbed.record import layout
 from topologies.model import Host, Link
@@ -51,7 +53,9 @@ class QueueReader:
     """Reads the counters of some interfaces of one namespace with one request.
 
     The first answer says where each counter stands; later ones are unpacked at those places in one
-    call. LabError when an answer has another length: a qdisc came or went.
+    call. LabError when an answer has another length: a qdisc came or went. `lengths` are those of the
+    answer's datagrams, `places` the (offset, format) of each counter in each datagram, and `order` says
+    which counter is each link's, in the order of `names` and SAMPLE_FIELDS: None for one it does not have.
     """
 
     def __init__(self, netlink: Netlink, kind: str, links: dict[int, str], request: bytes) -> None:
@@ -59,47 +63,46 @@ class QueueReader:
         self._kind = kind
         self._links = links
         self._request = request
-        self._lengths: list[int] = []
-        self._structs: list[struct.Struct] = []
-        self._reorder: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple
+        self.lengths: list[int] = []
+        self.places: list[list[tuple[int, str]]] = []
+        self.order: list[int | None] = []
         self.names: list[str] = []
         # The kernel packs the first dump of a socket into smaller datagrams than those that follow.
         list(netlink.request(self._request))
         self._locate()
+        self._structs = [_struct(places) for places in self.places]
+        self._reorder = _reordering(self.order, sum(map(len, self.places)))
 
     def read(self) -> tuple[int, ...]:
         """Return, for each link in the order of `names`, its values in the order of SAMPLE_FIELDS."""
         values: tuple[int, ...] = ()
         number = 0
         for view, length in self._netlink.request(self._request):
-            if self._lengths[number : number + 1] != [length]:
+            if self.lengths[number : number + 1] != [length]:
                 raise LabError(CHANGED)
             values += self._structs[number].unpack_from(view)
             number += 1
-        if number != len(self._lengths):
+        if number != len(self.lengths):
             raise LabError(CHANGED)
         return self._reorder((*values, 0))
 
+    def exchange(self) -> Exchange:
+        """Return what `read` asks and expects, for a batch of several readers."""
+        return Exchange(self._netlink.fileno(), self._request, tuple(self.lengths))
+
     def _locate(self) -> None:
         positions: dict[tuple[str, str], int] = {}
-        count = 0
         for view, length in self._netlink.request(self._request):
             fields = sorted(self._fields(locate_qdiscs(view, length)))
-            layout_text, end = "=", 0
-            for offset, name, field in fields:
-                layout_text += f"{offset - end}x{_FORMATS[field]}"
-                end = offset + struct.calcsize("=" + _FORMATS[field])
-                positions[name, field] = count
-                count += 1
-            self._structs.append(struct.Struct(layout_text))
-            self._lengths.append(length)
+            for _, name, field in fields:
+                positions[name, field] = len(positions)
+            self.places.append([(offset, _FORMATS[field]) for offset, _, field in fields])
+            self.lengths.append(length)
         self.names = list(dict.fromkeys(name for name, _ in positions))
         missing = sorted(set(self._links.values()) - set(self.names))
         if missing:
             raise LabError(f"no {self._kind} queue on {', '.join(missing)}")
-        # A qdisc that does not mark has no counter of marks: the zero behind all values stands in.
-        order = [positions.get((name, field), count) for name in self.names for field in layout.SAMPLE_FIELDS]
-        self._reorder = itemgetter(*order)
+        self.order = [positions.get((name, field)) for name in self.names for field in layout.SAMPLE_FIELDS]
 
     def _fields(self, places: list[QdiscPlace]) -> list[tuple[int, str, str]]:
         return [
@@ -109,6 +112,52 @@ class QueueReader:
             for field in layout.SAMPLE_FIELDS
             if getattr(place, _ATTRIBUTES[field]) >= 0
         ]
+
+
+def _struct(places: Iterable[tuple[int, str]]) -> struct.Struct:
+    """Return the struct that unpacks counters at rising offsets and nothing between them."""
+    text, end = "=", 0
+    for offset, letter in places:
+        text += f"{offset - end}x{letter}"
+        end = offset + struct.calcsize("=" + letter)
+    return struct.Struct(text)
+
+
+def _reordering(order: Iterable[int | None], count: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
+    """Return what picks the values in `order` out of `count` counters and a zero behind them.
+
+    A qdisc that does not mark has no counter of marks: the zero stands in.
+    """
+    return itemgetter(*[count if position is None else position for position in order])
+
+
+class BatchReader:
+    """Reads what several readers read, with one system call and one unpacking. NoUring where it cannot."""
+
+    def __init__(self, readers: Sequence[QueueReader]) -> None:
+        self._batch = Batch([reader.exchange() for reader in readers])
+        places: list[tuple[int, str]] = []
+        order: list[int | None] = []
+        for reader, starts in zip(readers, self._batch.places, strict=True):
+            order += [None if position is None else len(places) + position for position in reader.order]
+            for start, own in zip(starts, reader.places, strict=True):
+                places += [(start + offset, letter) for offset, letter in own]
+        self._struct = _struct(places)
+        self._reorder = _reordering(order, len(places))
+
+    def read(self) -> tuple[int, ...]:
+        """Return the readers' values, one reader's after the other's."""
+        if not self._batch.run():
+            raise LabError(CHANGED)
+        return self._reorder((*self._struct.unpack_from(self._batch.buffer), 0))
+
+
+def _reading(readers: Sequence[QueueReader]) -> Callable[[], tuple[int, ...]]:
+    """Return what reads all queues: in one batch, or each by itself where there is no io_uring."""
+    try:
+        return BatchReader(readers).read
+    except NoUring:
+        return lambda: tuple(value for reader in readers for value in reader.read())
 
 
 class RowFile:
@@ -155,6 +204,7 @@ class Probe:
             (socket.inet_aton(plan.topology.host(t.src).ip), t.src_port): t.id for t in plan.transfers
         }
         self._seen: dict[int, int] = {}
+        self._read = _reading([*self._fabric, *self._hosts])
         self._files = {group: RowFile(record / layout.samples_rows(group)) for group in self._groups()}
         self._progress_file = RowFile(record / layout.PROGRESS)
 
@@ -218,11 +268,12 @@ class Probe:
         self._stop = True
 
     def _sample_queues(self, now_ns: int) -> None:
+        values = self._read()
+        start = 0
         for group, readers in self._groups().items():
-            row: tuple[int, ...] = (now_ns,)
-            for reader in readers:
-                row += reader.read()
-            self._files[group].add(row)
+            end = start + len(layout.SAMPLE_FIELDS) * sum(len(reader.names) for reader in readers)
+            self._files[group].add((now_ns, *values[start:end]))
+            start = end
 
     def _sample_progress(self, now_ns: int) -> None:
         request = tcp_dump_request()

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from testbed.errors import LabError
 from testbed.lab.netlink import qdisc_dump_request
+from testbed.lab.uring import Exchange, NoUring
 from testbed.record import layout
+from testbed.run import probe
 from testbed.run.probe import Probe, QueueReader, RowFile, _after
 from tests.support.lab import FakeNetlink, captured, datagrams
 
@@ -95,6 +97,56 @@ def test_a_dump_that_ends_early_ends_the_run() -> None:
         reader.read()
 
 
+class FakeBatch:
+    """A batch whose answers are there already: those of `later`, one exchange after the other."""
+
+    whole = True
+
+    def __init__(self, exchanges: list[Exchange]) -> None:
+        self.places: list[tuple[int, ...]] = []
+        answers = b""
+        for _ in exchanges:
+            self.places.append((len(answers), len(answers) + len(LATER[0])))
+            answers += b"".join(LATER)
+        self.buffer = memoryview(answers)
+
+    def run(self) -> bool:
+        return self.whole
+
+
+def two_readers(monkeypatch: pytest.MonkeyPatch) -> list[QueueReader]:
+    monkeypatch.setattr(probe, "Batch", FakeBatch)
+    monkeypatch.setattr(FakeNetlink, "fileno", lambda _self: 0)
+    return [
+        reader_of(FakeNetlink(LATER), "htb", links("leaf2-d1", "leaf1-spine2")),
+        reader_of(FakeNetlink(LATER), "red", links(*PORTS)),
+    ]
+
+
+def test_a_batch_reads_what_its_readers_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = two_readers(monkeypatch)
+    values = probe.BatchReader(readers).read()
+    assert values == readers[0].read() + readers[1].read()
+    assert len(values) == 5 * (2 + len(PORTS))
+
+
+def test_a_batch_whose_answers_have_changed_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = probe.BatchReader(two_readers(monkeypatch))
+    monkeypatch.setattr(FakeBatch, "whole", False)
+    with pytest.raises(LabError, match=r"^the queues of the lab changed during the run$"):
+        reader.read()
+
+
+def test_without_io_uring_each_reader_reads_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = two_readers(monkeypatch)
+
+    def refused(_exchanges: object) -> None:
+        raise NoUring("Operation not permitted")
+
+    monkeypatch.setattr(probe, "Batch", refused)
+    assert probe._reading(readers)() == readers[0].read() + readers[1].read()
+
+
 def test_rows_are_little_endian_int64(tmp_path: Path) -> None:
     rows = RowFile(tmp_path / "rows")
     rows.add((-20_000, 1, 2))
@@ -132,9 +184,9 @@ def test_the_next_moment_is_the_first_later_one_on_the_grid(moment: int, step: i
 
 
 def test_progress_is_noted_once_for_each_number_of_bytes(tmp_path: Path) -> None:
-    probe = object.__new__(Probe)
-    probe._seen = {}
-    probe._progress_file = RowFile(tmp_path / "progress")
+    probing = object.__new__(Probe)
+    probing._seen = {}
+    probing._progress_file = RowFile(tmp_path / "progress")
     for moment, transfer, received in [
         (10, 0, 0),  # connected, nothing has arrived
         (20, 0, 5),
@@ -143,6 +195,6 @@ def test_progress_is_noted_once_for_each_number_of_bytes(tmp_path: Path) -> None
         (30, 1, 5),
         (40, 0, 7),
     ]:
-        probe._note_progress(moment, transfer, received)
-    probe._progress_file.close()
+        probing._note_progress(moment, transfer, received)
+    probing._progress_file.close()
     assert (tmp_path / "progress").read_bytes() == struct.pack("<9q", 20, 0, 5, 30, 1, 5, 40, 0, 7)
