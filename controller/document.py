@@ -48,7 +48,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Host:
-    """A host by name, its IPv4 address as text and the name of its leaf."""
+    """A host by name, its IPv4 address as text and the name of its leaf; of several NICs each is one."""
 
     name: str
     ip: str
@@ -107,17 +107,23 @@ def controller_document(plan: Any) -> dict[str, Any]:
     """Return the JSON document for `plan`, in lab time: its `topology`, `routing` and `dilation` are used."""
     topology, routing = plan.topology, plan.routing
     names = {switch.name for switch in topology.switches}
+    nics = {host.name: [nic.name for nic in host.nics] for host in topology.hosts}
     return {
         "format_version": FORMAT_VERSION,
         "policy": routing.policy,
         "hash_fields": list(routing.hash_fields),
         "hash_seed": routing.hash_seed,
-        "pinned": [{"src": pin.src, "dst": pin.dst, "spine": pin.spine} for pin in routing.pinned],
+        "pinned": [
+            {"src": src, "dst": dst, "spine": pin.spine}
+            for pin in routing.pinned
+            for src in nics[pin.src]
+            for dst in ([None] if pin.dst is None else nics[pin.dst])
+        ],
         "least_loaded": _least_loaded(plan) if routing.policy == "least-loaded" else None,
         "switches": [
             {"name": s.name, "dpid": s.dpid, "tier": s.tier, "index": s.index} for s in topology.switches
         ],
-        "hosts": [{"name": h.name, "ip": h.ip, "leaf": h.leaf} for h in topology.hosts],
+        "hosts": [{"name": n.name, "ip": n.ip, "leaf": n.leaf} for n in topology.nics.values()],
         "links": [
             {"src": link.src, "dst": link.dst, "port": link.port}
             for link in topology.links
@@ -128,7 +134,7 @@ def controller_document(plan: Any) -> dict[str, Any]:
 
 def _least_loaded(plan: Any) -> dict[str, int]:
     """A flow is placed when it connects: it counts until it sends and two polls have seen it."""
-    poll_ns, hosts = plan.routing.poll_ns, {host.name for host in plan.topology.hosts}
+    poll_ns, hosts = plan.routing.poll_ns, plan.topology.nics
     return {
         "poll_ns": poll_ns,
         "hold_ns": round(CONNECT_LEAD_NS * plan.dilation) + 2 * poll_ns,

@@ -61,8 +61,8 @@ def plan_text(plan: Plan) -> str:
 def _fabric_lines(plan: Plan) -> list[str]:
     rows = []
     for leaf in plan.topology.switches_of("leaf"):
-        hosts = [host for host in plan.topology.hosts if host.leaf == leaf.name]
-        names = " ".join(f"{host.name}({host.ip})" for host in hosts) or "no hosts"
+        nics = [nic for nic in plan.topology.nics.values() if nic.leaf == leaf.name]
+        names = " ".join(f"{nic.name}({nic.ip})" for nic in nics) or "no hosts"
         rows += textwrap.wrap(
             f"{leaf.name}: {names}", WIDTH - 2, initial_indent="  ", subsequent_indent="         "
         )

@@ -5,6 +5,16 @@ into a plan and `testbed.lab` brings that up.
 """
 
 from topologies.leaf_spine import LeafSpine, Slower, Stage, build_leaf_spine
-from topologies.model import Host, Link, Switch, Topology
+from topologies.model import Host, Link, Nic, Switch, Topology
 
-__all__ = ["Host", "LeafSpine", "Link", "Slower", "Stage", "Switch", "Topology", "build_leaf_spine"]
+__all__ = [
+    "Host",
+    "LeafSpine",
+    "Link",
+    "Nic",
+    "Slower",
+    "Stage",
+    "Switch",
+    "Topology",
+    "build_leaf_spine",
+]

@@ -1,8 +1,8 @@
 """A two-tier leaf-spine (folded Clos) fabric: every leaf is cabled to every spine.
 
-Hosts are named by role: p1, p2, ... prefill, d1, d2, ... decode. Addresses are 10.<hi>.<lo>.<n>/8
-with the leaf's number in the second and third byte and the host's slot in the last, so that one
-/24 route on a spine covers a leaf.
+Hosts are named by role: p1, p2, ... prefill, d1, d2, ... decode, and the NICs of one that has several
+p1n1, p1n2, ... Addresses are 10.<hi>.<lo>.<n>/8 with the leaf's number in the second and third byte and
+the NIC's slot in the last, so that one /24 route on a spine covers a leaf.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from topologies.model import (
     DEST_LANDING,
     DEST_LEAF,
+    FAR,
     INTERFACE_NAME_MAX,
+    MEMORY,
     SOURCE_LEAF,
     SOURCE_RAIL,
     SPINE,
     Host,
     Link,
+    Nic,
     Switch,
     Topology,
 )
@@ -35,6 +38,11 @@ class LeafSpine:
 
     `prefill_leaves` and `decode_leaves` hold, for each host of that role in order, the number of
     its leaf (from 1). Rates are bits per second, delays nanoseconds.
+
+    A host's NICs all hang on its leaf, or NIC i on leaf i where `rail_optimised`. `affinity` has the NIC
+    (from 1) of each GPU; empty: the GPUs in equal blocks. `rail` and `landing` are the ways between a GPU
+    and its own NIC, `far_rail` and `far_landing` those between a GPU and another NIC, which exist where
+    `crossings` names host, GPU and NIC.
     """
 
     leaves: int
@@ -50,6 +58,18 @@ class LeafSpine:
     rail: Stage | None = None
     landing: Stage | None = None
     slower: tuple[Slower, ...] = ()
+    nics_per_host: int = 1
+    rail_optimised: bool = False
+    affinity: tuple[int, ...] = ()
+    far_rail: Stage | None = None
+    far_landing: Stage | None = None
+    crossings: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def nic_of_gpu(self) -> tuple[int, ...]:
+        """The NIC (from 1) of each GPU."""
+        blocks = (gpu * self.nics_per_host // self.gpus_per_host + 1 for gpu in range(self.gpus_per_host))
+        return self.affinity or tuple(blocks)
 
 
 @dataclass(frozen=True)
@@ -78,33 +98,13 @@ def build_leaf_spine(spec: LeafSpine) -> Topology:
     """
     _check_size(spec)
     leaves = [Switch(f"leaf{i}", "leaf", i, i) for i in range(1, spec.leaves + 1)]
-    spines = [
-        Switch(f"spine{i}", "spine", i, 0x10000 + i) for i in range(1, spec.spines + 1)
-    ]
-    hosts: list[Host] = []
+    spines = [Switch(f"spine{i}", "spine", i, 0x10000 + i) for i in range(1, spec.spines + 1)]
+    hosts = _hosts(spec)
     links: list[Link] = []
-    used = dict.fromkeys(range(1, spec.leaves + 1), 0)
-    roles = (("prefill", "p", spec.prefill_leaves), ("decode", "d", spec.decode_leaves))
-    for role, letter, placed in roles:
-        for number, leaf in enumerate(placed, start=1):
-            if leaf not in used:
-                raise ValueError(f"there is no leaf {leaf}: the fabric has leaves 1 to {spec.leaves}")
-            used[leaf] += 1
-            slot = used[leaf]
-            if slot > spec.hosts_per_leaf:
-                raise ValueError(
-                    f"leaf{leaf} has no free port for {letter}{number}: "
-                    f"hosts_per_leaf is {spec.hosts_per_leaf}"
-                )
-            hosts.append(_host(f"{letter}{number}", role, leaf, slot))
-            links += _cable(
-                hosts[-1].name,
-                f"leaf{leaf}",
-                (SOURCE_RAIL, DEST_LEAF),
-                (0, spec.spines + slot),
-                spec.host_rate_bps,
-                spec.host_delay_ns,
-            )
+    for nic in (nic for host in hosts for nic in host.nics):
+        port = spec.spines + _slot(nic)
+        ends = (SOURCE_RAIL, DEST_LEAF), (0, port)
+        links += _cable(nic.name, nic.leaf, *ends, spec.host_rate_bps, spec.host_delay_ns)
     for leaf_switch in leaves:
         for spine in spines:
             links += _cable(
@@ -119,27 +119,83 @@ def build_leaf_spine(spec: LeafSpine) -> Topology:
     return Topology(tuple(leaves + spines), tuple(hosts), tuple(links), tuple(stages))
 
 
+def _hosts(spec: LeafSpine) -> list[Host]:
+    used = dict.fromkeys(range(1, spec.leaves + 1), 0)
+    roles = (("prefill", "p", spec.prefill_leaves), ("decode", "d", spec.decode_leaves))
+    return [
+        _host(f"{letter}{number}", role, leaf, spec, used)
+        for role, letter, placed in roles
+        for number, leaf in enumerate(placed, start=1)
+    ]
+
+
+def _host(name: str, role: str, leaf: int, spec: LeafSpine, used: dict[int, int]) -> Host:
+    """Return a host whose NICs take the next free slots; `used` counts those of each leaf."""
+    nics = []
+    for number in range(1, spec.nics_per_host + 1):
+        own = number if spec.rail_optimised else leaf
+        if own not in used:
+            raise ValueError(f"there is no leaf {own}: the fabric has leaves 1 to {spec.leaves}")
+        used[own] += 1
+        node = name if spec.nics_per_host == 1 else f"{name}n{number}"
+        if used[own] > spec.hosts_per_leaf:
+            raise ValueError(
+                f"leaf{own} has no free port for {node}: hosts_per_leaf is {spec.hosts_per_leaf}"
+            )
+        nics.append(_nic(node, name, role, own, used[own]))
+    return Host(name, role, tuple(nics), spec.nic_of_gpu)
+
+
+def _nic(name: str, host: str, role: str, leaf: int, slot: int) -> Nic:
+    high, low = leaf >> 8, leaf & 0xFF
+    ip, mac = f"10.{high}.{low}.{slot}", f"02:00:0a:{high:02x}:{low:02x}:{slot:02x}"
+    return Nic(name, host, role, f"leaf{leaf}", ip, mac)
+
+
+def _slot(nic: Nic) -> int:
+    return int(nic.ip.rpartition(".")[2])
+
+
 def _stages(host: Host, spec: LeafSpine) -> list[Link]:
     """Return the stages inside a host: those that its role has, or that are slower for it alone."""
-    general = spec.rail if host.role == "prefill" else spec.landing
-    own = {item.gpu: item.rate_bps for item in spec.slower if item.host == host.name}
-    if general and general.shared:
-        rate = own.get(0, general.rate_bps)
-        return [_stage(host, "mem", rate, general.delay_ns)]
+    near, far = (spec.rail, spec.far_rail) if host.role == "prefill" else (spec.landing, spec.far_landing)
     stages = []
-    for gpu in range(1, spec.gpus_per_host + 1):
-        rate = own.get(gpu, own.get(0, general.rate_bps if general else 0))
-        if rate:
-            stages.append(_stage(host, f"g{gpu}", rate, general.delay_ns if general else 0))
+    for number, nic in enumerate(host.nics, start=1):
+        own = [gpu for gpu, to in enumerate(host.affinity, start=1) if to == number]
+        others = [gpu for name, gpu, to in spec.crossings if (name, to) == (host.name, number)]
+        stages += _stages_to(nic, near, MEMORY, own, spec)
+        stages += _stages_to(nic, far, FAR, sorted(set(others) - set(own)), spec)
     return stages
 
 
-def _stage(host: Host, end: str, rate_bps: int, delay_ns: int) -> Link:
-    inner = f"{host.name}{end}"
+def _stages_to(nic: Nic, general: Stage | None, shared: str, gpus: list[int], spec: LeafSpine) -> list[Link]:
+    """Return the stages between some GPUs and a NIC: one that they share, or one for each."""
+    slower = {item.gpu: item.rate_bps for item in spec.slower if item.host == nic.host}
+    ends = {gpu: f"g{gpu}" for gpu in gpus}
+    if general and general.shared and gpus:
+        ends = {0: shared}
+    rates = {end: _rate_bps(general, slower.get(gpu, slower.get(0)), shared) for gpu, end in ends.items()}
+    delay_ns = general.delay_ns if general else 0
+    return [_stage(nic, end, rate, delay_ns) for end, rate in rates.items() if rate]
+
+
+def _rate_bps(general: Stage | None, slower_bps: int | None, shared: str) -> int:
+    """Return a stage's rate, 0 for none. A far way is no faster than the own one."""
+    rates = [rate for rate in (slower_bps, general.rate_bps if general else None) if rate]
+    if shared == FAR:
+        return min(rates, default=0)
+    return rates[0] if rates else 0
+
+
+def _stage(nic: Nic, end: str, rate_bps: int, delay_ns: int) -> Link:
+    inner = f"{nic.host}{end}"
     src, dst, segment = (
-        (inner, host.name, SOURCE_RAIL) if host.role == "prefill" else (host.name, inner, DEST_LANDING)
+        (inner, nic.name, SOURCE_RAIL) if nic.role == "prefill" else (nic.name, inner, DEST_LANDING)
     )
-    return Link(f"{src}-{dst}", src, dst, segment, rate_bps, delay_ns, 0)
+    stage = Link(f"{src}-{dst}", src, dst, segment, rate_bps, delay_ns, 0)
+    if nic.name != nic.host:
+        _check_name(stage.name)
+    return stage
 
 
 def _check_size(spec: LeafSpine) -> None:
@@ -150,17 +206,6 @@ def _check_size(spec: LeafSpine) -> None:
         )
     if spec.leaves > LEAVES_MAX:
         raise ValueError(f"leaves is {spec.leaves}; addresses are reserved for {LEAVES_MAX}")
-
-
-def _host(name: str, role: str, leaf: int, slot: int) -> Host:
-    high, low = leaf >> 8, leaf & 0xFF
-    return Host(
-        name=name,
-        role=role,
-        leaf=f"leaf{leaf}",
-        ip=f"10.{high}.{low}.{slot}",
-        mac=f"02:00:0a:{high:02x}:{low:02x}:{slot:02x}",
-    )
 
 
 def _cable(
@@ -174,9 +219,13 @@ def _cable(
     there = Link(f"{a}-{b}", a, b, segments[0], rate_bps, delay_ns, ports[0])
     back = Link(f"{b}-{a}", b, a, segments[1], rate_bps, delay_ns, ports[1])
     for link in (there, back):
-        if len(link.name) > INTERFACE_NAME_MAX:
-            raise ValueError(
-                f"the interface name {link.name!r} is {len(link.name)} characters long; "
-                f"Linux takes {INTERFACE_NAME_MAX}: use fewer switches or hosts"
-            )
+        _check_name(link.name)
     return [there, back]
+
+
+def _check_name(name: str) -> None:
+    if len(name) > INTERFACE_NAME_MAX:
+        raise ValueError(
+            f"the interface name {name!r} is {len(name)} characters long; "
+            f"Linux takes {INTERFACE_NAME_MAX}: use fewer switches or hosts"
+        )

@@ -7,7 +7,9 @@ link is named `<from>-<to>`, and so is the network interface it leaves through: 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 INTERFACE_NAME_MAX = 15
 """Longest interface name Linux takes (IFNAMSIZ - 1)."""
@@ -19,6 +21,10 @@ DEST_LEAF = "dest-leaf"
 DEST_LANDING = "dest-landing"
 SEGMENTS = (SOURCE_RAIL, SOURCE_LEAF, SPINE, DEST_LEAF, DEST_LANDING)
 """The five stretches of a transfer's path, in its order."""
+
+MEMORY = "mem"
+FAR = "far"
+"""Ends of stages that GPUs of a host share: its memory, and the way to a NIC that is another GPU's."""
 
 
 Path = tuple[str, ...]
@@ -36,19 +42,63 @@ class Switch:
 
 
 @dataclass(frozen=True)
-class Host:
-    """A server: `role` is `prefill` or `decode`; `leaf` names its switch."""
+class Nic:
+    """A network card of `host`, on a port of `leaf`, with an address of its own.
+
+    `name` is what its cables call it: the host's own name where that has one NIC, `p1n2` for the second of
+    several. `role` is the host's.
+    """
 
     name: str
+    host: str
     role: str
     leaf: str
     ip: str
     mac: str
 
+    @property
+    def up(self) -> str:
+        """The link that leaves through it, and its interface in the host."""
+        return f"{self.name}-{self.leaf}"
+
+    @property
+    def down(self) -> str:
+        """The link that leads to it, and the leaf's interface."""
+        return f"{self.leaf}-{self.name}"
+
+
+@dataclass(frozen=True)
+class Host:
+    """A server: `role` is `prefill` or `decode`. GPU g (from 1) uses NIC `affinity[g - 1]` (from 1)."""
+
+    name: str
+    role: str
+    nics: tuple[Nic, ...]
+    affinity: tuple[int, ...] = (1,)
+
+    def nic(self, number: int = 1) -> Nic:
+        """Return a NIC by its number from 1."""
+        return self.nics[number - 1]
+
+    @property
+    def leaf(self) -> str:
+        """The leaf of its first NIC."""
+        return self.nics[0].leaf
+
+    @property
+    def ip(self) -> str:
+        """The address of its first NIC."""
+        return self.nics[0].ip
+
+    @property
+    def mac(self) -> str:
+        """The hardware address of its first NIC."""
+        return self.nics[0].mac
+
 
 @dataclass(frozen=True)
 class Link:
-    """One direction of a cable.
+    """One direction of a cable. At a host its end is the host's NIC.
 
     `rate_bps` is in bits per second as the queue counts them (Ethernet header included, preamble,
     gap and FCS not), `delay_ns` the one-way propagation delay. `port` is the OpenFlow port number
@@ -70,7 +120,9 @@ class Topology:
 
     `links` holds both directions of every cable, in a fixed order. `stages` are the stretches inside
     hosts that are slower than the NIC: `p1g2-p1` from GPU 2 of p1 to its NIC, `d1-d1g1` from d1's NIC
-    to its GPU 1, and `p1mem-p1` where all GPUs of a host go through its memory.
+    to its GPU 1, and `p1mem-p1` where all GPUs of a host go through its memory. Where a host has several
+    NICs their names stand in the place of the host's, and `p1far-p1n2` is the way that GPUs of other
+    NICs share to the second.
     """
 
     switches: tuple[Switch, ...]
@@ -97,40 +149,52 @@ class Topology:
                 return host
         raise KeyError(name)
 
-    def rail(self, host: str, gpu: int) -> Link | None:
-        """Return the stage from a GPU (from 1) to the host's NIC, None where the NIC is the slower one."""
-        return self._stage((f"{host}g{gpu}-{host}", f"{host}mem-{host}"))
+    @cached_property
+    def nics(self) -> dict[str, Nic]:
+        """All NICs by name, in the order of their hosts."""
+        return {nic.name: nic for host in self.hosts for nic in host.nics}
 
-    def landing(self, host: str, gpu: int) -> Link | None:
-        """Return the stage from the host's NIC to a GPU (from 1), None where the NIC is the slower one."""
-        return self._stage((f"{host}-{host}g{gpu}", f"{host}-{host}mem"))
+    def rail(self, host: str, gpu: int, nic: int = 1) -> Link | None:
+        """Return the stage from a GPU (from 1) to a NIC (from 1), None where the NIC is the slower one."""
+        to = self.host(host).nic(nic).name
+        return self._stage([f"{inner}-{to}" for inner in self._inner(host, gpu, nic)])
 
-    def _stage(self, names: tuple[str, str]) -> Link | None:
+    def landing(self, host: str, gpu: int, nic: int = 1) -> Link | None:
+        """Return the stage from a NIC (from 1) to a GPU (from 1), None where the NIC is the slower one."""
+        at = self.host(host).nic(nic).name
+        return self._stage([f"{at}-{inner}" for inner in self._inner(host, gpu, nic)])
+
+    def _inner(self, host: str, gpu: int, nic: int) -> tuple[str, str]:
+        own = nic in self.host(host).affinity[gpu - 1 : gpu]
+        return f"{host}g{gpu}", f"{host}{MEMORY if own else FAR}"
+
+    def _stage(self, names: Sequence[str]) -> Link | None:
         return next((stage for stage in self.stages if stage.name in names), None)
 
     def through_hosts(self, src: str, src_gpu: int, dst: str, dst_gpu: int, path: Path) -> Path:
         """Return a path of cables from `src` to `dst` with the stages inside both hosts around it."""
-        rail, landing = self.rail(src, src_gpu), self.landing(dst, dst_gpu)
+        first, last = self._number(src, path[0]), self._number(dst, path[-1])
+        rail, landing = self.rail(src, src_gpu, first), self.landing(dst, dst_gpu, last)
         return (*((rail.name,) if rail else ()), *path, *((landing.name,) if landing else ()))
+
+    def _number(self, host: str, cable: str) -> int:
+        """Return the number of the NIC at a host's cable."""
+        nics = self.host(host).nics
+        return next(number for number, nic in enumerate(nics, 1) if cable in (nic.up, nic.down))
 
     def switches_of(self, tier: str) -> tuple[Switch, ...]:
         """Return the switches of one tier, in order of their index."""
         return tuple(switch for switch in self.switches if switch.tier == tier)
 
-    def candidate_paths(self, src: str, dst: str) -> tuple[tuple[str, ...], ...]:
-        """Return every shortest path of cables from host `src` to host `dst` as tuples of link names.
+    def candidate_paths(self, src: str, dst: str, src_nic: int = 1, dst_nic: int = 1) -> tuple[Path, ...]:
+        """Return every shortest path of cables from NIC to NIC of two hosts as tuples of link names.
 
-        One path where both hang on the same leaf, otherwise one for each spine.
+        One path where both NICs hang on the same leaf, otherwise one for each spine.
         """
-        first, last = self.host(src), self.host(dst)
+        first, last = self.host(src).nic(src_nic), self.host(dst).nic(dst_nic)
         if first.leaf == last.leaf:
-            return ((f"{src}-{first.leaf}", f"{last.leaf}-{dst}"),)
+            return ((first.up, last.down),)
         return tuple(
-            (
-                f"{src}-{first.leaf}",
-                f"{first.leaf}-{spine.name}",
-                f"{spine.name}-{last.leaf}",
-                f"{last.leaf}-{dst}",
-            )
+            (first.up, f"{first.leaf}-{spine.name}", f"{spine.name}-{last.leaf}", last.down)
             for spine in self.switches_of("spine")
         )

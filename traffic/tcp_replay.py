@@ -59,13 +59,14 @@ Namespace = Callable[[str], AbstractContextManager[None]]
 """Returns a context in which sockets are opened in the namespace of the named host."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Endpoint:
-    """One end of a connection."""
+    """One end of a connection; its socket is bound to `device`, if one is given."""
 
     host: str
     ip: str
     port: int
+    device: str = ""
 
 
 @dataclass
@@ -129,21 +130,21 @@ class Replay:
 
     def prepare(self) -> None:
         """Listen at every destination."""
-        for (host, ip, port), window in sorted(self._destinations().items()):
-            with self._namespace(host):
-                listener = self._socket()
+        for end, window in sorted(self._destinations().items()):
+            with self._namespace(end.host):
+                listener = self._socket(end.device)
             if window:
                 # A buffer set by hand is not tuned, and tuning would raise the window again.
                 listener.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 4 * window)
             self._clamp(listener, window)
-            listener.bind((ip, port))
+            listener.bind((end.ip, end.port))
             listener.listen(4096)
             self._listeners.append(listener)
             self._register(listener.fileno(), select.EPOLLIN, partial(self._accept, listener))
         self._register(self._timer, select.EPOLLIN, self._on_timer)
 
-    def _destinations(self) -> dict[tuple[str, str, int], int]:
-        return {(f.dst.host, f.dst.ip, f.dst.port): f.window_bytes for f in self._expected()}
+    def _destinations(self) -> dict[Endpoint, int]:
+        return {flow.dst: flow.window_bytes for flow in self._expected()}
 
     def _expected(self) -> Iterable[Flow]:
         """Flows for each destination that must listen."""
@@ -180,9 +181,12 @@ class Replay:
 
     # ---- opening ----------------------------------------------------------------------
 
-    def _socket(self) -> socket.socket:
+    def _socket(self, device: str) -> socket.socket:
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         sock.setblocking(False)
+        if device:
+            # An address alone would not do: the route decides by which of a host's NICs a packet leaves.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, device.encode())
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion_control)
@@ -192,7 +196,7 @@ class Replay:
 
     def _connect(self, flow: Flow) -> None:
         with self._namespace(flow.src.host):
-            sock = self._socket()
+            sock = self._socket(flow.src.device)
         flow.sender = sock
         if flow.priority:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, flow.priority)

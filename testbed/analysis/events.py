@@ -139,34 +139,35 @@ def _first_slowdown(
     """Return when (ns) which host was the first of the senders to slow down."""
     if after_ns is None:
         return None, None
-    src = {transfer.id: transfer.src for transfer in record.plan.transfers}
-    hosts = sorted({src[outcome.id] for outcome in sharing})
+    senders = {transfer.id: (transfer.src, transfer.src_nic) for transfer in record.plan.transfers}
+    sending = sorted({senders[outcome.id] for outcome in sharing})
     interval_ns, round_trip_ns = record.plan.measure.interval_ns, _round_trip_ns(record, sharing)
     least = max(LEAST_SAMPLES, math.ceil(round_trip_ns / interval_ns))
     window = max(WINDOW_SAMPLES, math.ceil(WINDOW_ROUND_TRIPS * round_trip_ns / interval_ns))
-    found = {host: _slowed_ns(record, host, after_ns, least, window) for host in hosts}
-    known = {host: moment for host, moment in found.items() if moment is not None}
-    first = min(known, key=lambda host: known[host], default=None)
-    return (None, None) if first is None else (known[first], first)
+    found = {sender: _slowed_ns(record, sender, after_ns, least, window) for sender in sending}
+    known = {sender: moment for sender, moment in found.items() if moment is not None}
+    first = min(known, key=lambda sender: known[sender], default=None)
+    return (None, None) if first is None else (known[first], first[0])
 
 
 def _round_trip_ns(record: Record, sharing: Sequence[Outcome]) -> int:
     """Return the longest round trip on an idle fabric of the transfers in `sharing`."""
     topology, transfers = record.plan.topology, {transfer.id: transfer for transfer in record.plan.transfers}
     delay_ns = {link.name: link.delay_ns for link in topology.links}
-    pairs = {(transfers[outcome.id].src, transfers[outcome.id].dst) for outcome in sharing}
+    sharers = (transfers[outcome.id] for outcome in sharing)
+    pairs = {(item.src, item.dst, item.src_nic, item.dst_nic) for item in sharers}
     paths = (topology.candidate_paths(*pair)[0] for pair in pairs)
     return max((2 * sum(delay_ns[name] for name in path) for path in paths), default=0)
 
 
-def _slowed_ns(record: Record, host: str, after_ns: int, least: int, window: int) -> int | None:
-    """Return when `host` first slowed down after `after_ns`, None when it never did.
+def _slowed_ns(record: Record, sender: tuple[str, int], after_ns: int, least: int, window: int) -> int | None:
+    """Return when a host first slowed down at one of its NICs after `after_ns`, None when it never did.
 
     `least` and `window` are in samples.
     """
-    leaf = record.plan.topology.host(host).leaf
-    series = record.series(f"{host}-{leaf}")
-    for start_ns, end_ns in _stretches(record, host):
+    host, nic = sender
+    series = record.series(record.plan.topology.host(host).nic(nic).up)
+    for start_ns, end_ns in _stretches(record, sender):
         inside = np.flatnonzero((series.time_ns >= start_ns) & (series.time_ns <= end_ns))
         slowed = _slowed_at(series.bytes[inside], series.time_ns[inside], after_ns, least, window)
         if slowed is not None:
@@ -174,9 +175,9 @@ def _slowed_ns(record: Record, host: str, after_ns: int, least: int, window: int
     return None
 
 
-def _stretches(record: Record, host: str) -> Iterator[tuple[int, int]]:
-    """Yield the times (ns) in which the transfers that `host` sends stay the same ones."""
-    mine = {transfer.id for transfer in record.plan.transfers if transfer.src == host}
+def _stretches(record: Record, sender: tuple[str, int]) -> Iterator[tuple[int, int]]:
+    """Yield the times (ns) in which the transfers that a NIC of a host sends stay the same ones."""
+    mine = {item.id for item in record.plan.transfers if (item.src, item.src_nic) == sender}
     spans = [(out.start_ns, out.end_ns) for out in record.outcomes if out.id in mine and out.end_ns]
     edges = sorted({moment for span in spans for moment in span if moment is not None})
     for start_ns, end_ns in pairwise(edges):

@@ -44,7 +44,7 @@ def way_of(record: Record, completion: Completion) -> Way:
     measured = record.paths.get(transfer.id)
     if measured:
         return Way(measured, min(rate_bps[name] for name in measured if name in rate_bps))
-    candidates = topology.candidate_paths(transfer.src, transfer.dst)
+    candidates = topology.candidate_paths(transfer.src, transfer.dst, transfer.src_nic, transfer.dst_nic)
     certain = tuple(name for name in candidates[0] if all(name in path for path in candidates))
     ends = (transfer.src, transfer.src_gpu, transfer.dst, transfer.dst_gpu)
     return Way(

@@ -122,7 +122,8 @@ def path_is_known(record: Record, completion: Completion) -> bool:
     transfer = completion.transfer
     if record.paths.get(transfer.id):
         return True
-    return len(record.plan.topology.candidate_paths(transfer.src, transfer.dst)) == 1
+    ends = transfer.src, transfer.dst, transfer.src_nic, transfer.dst_nic
+    return len(record.plan.topology.candidate_paths(*ends)) == 1
 
 
 def _culprits(record: Record, intervals: Intervals, ways: Sequence[Way], links: Mapping[str, Link]) -> Ints:

@@ -40,7 +40,7 @@ from testbed.lab.qdiscs import (
 from testbed.lab.stages import build_landing, build_rails, stages_of
 from testbed.lab.system import network_namespace, run
 from testbed.plan.model import Plan, Queue
-from topologies.model import Link
+from topologies.model import Link, Nic
 
 
 @dataclass(frozen=True)
@@ -106,24 +106,24 @@ def _shape(plan: Plan) -> None:
         if link.src in switches:
             _shape_link(netlink, link, queues[link.name], plan)
         else:
-            with network_namespace(namespace(link.src)):
+            nic = plan.topology.nics[link.src]
+            with network_namespace(namespace(nic.host)):
                 own = Netlink(NETLINK_ROUTE)
-                _shape_nic(own, link, queues[link.name], plan)
+                _shape_nic(own, nic, link, queues[link.name], plan)
                 own.close()
     netlink.close()
 
 
-def _shape_nic(netlink: Netlink, link: Link, queue: Queue, plan: Plan) -> None:
-    """Shape a host's NIC and build the stages inside the host, in its namespace."""
-    host = plan.topology.host(link.src)
-    stages = stages_of(plan, host.name)
-    if stages and host.role == "prefill":
+def _shape_nic(netlink: Netlink, nic: Nic, link: Link, queue: Queue, plan: Plan) -> None:
+    """Shape a host's NIC and build the stages between it and the GPUs, in the host's namespace."""
+    stages = stages_of(plan, nic.name)
+    if stages and nic.role == "prefill":
         _add_rate(netlink, link, plan)
-        build_rails(netlink, host, plan)
+        build_rails(netlink, nic, plan)
         return
     _shape_link(netlink, link, queue, plan)
     if stages:
-        build_landing(netlink, host, plan)
+        build_landing(netlink, nic, plan)
 
 
 def _add_rate(netlink: Netlink, link: Link, plan: Plan) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from testbed.errors import LabError
 from testbed.lab.system import network_namespace, run
 from testbed.plan.model import Plan
-from topologies.model import Host
+from topologies.model import Host, Nic
 
 NETNS_DIR = Path("/run/netns")
 
@@ -79,27 +79,58 @@ def sysctls(plan: Plan) -> dict[str, str]:
 
 
 def configure_host(host: Host, plan: Plan) -> None:
-    """Give a host its address, its static neighbours and its TCP settings, and start its NIC."""
-    device = f"{host.name}-{host.leaf}"
-    rto_ms = max(1, round(plan.transport.rto_min_ns / 1_000_000))
-    lines = [
-        "link set lo up",
-        # TCP makes super-packets whatever the device's offloads say (Linux 4.17 and later), unless
-        # one segment is the most the device takes.
-        f"link set {device} gso_max_segs 1 up",
-        f"addr add {host.ip}/32 dev {device}",
-        f"route add 10.0.0.0/8 dev {device} src {host.ip} rto_min {rto_ms}ms",
-    ]
-    lines += [
-        f"neigh add {other.ip} lladdr {other.mac} nud permanent dev {device}"
-        for other in plan.topology.hosts
-        if other is not host
-    ]
+    """Give a host its addresses, its static neighbours and its TCP settings, and start its NICs."""
+    lines = ["link set lo up"]
+    for metric, nic in enumerate(host.nics):
+        lines += _nic_lines(nic, metric, plan)
     run(["ip", "-n", host.name, "-batch", "-"], stdin="\n".join(lines) + "\n")
     with network_namespace(namespace(host.name)):
-        for key, value in sysctls(plan).items():
+        for key, value in host_sysctls(host, plan).items():
             Path("/proc/sys/net", key).write_text(value)
-        switch_off_offloads(device)
+        for nic in host.nics:
+            switch_off_offloads(nic.up)
+
+
+def _nic_lines(nic: Nic, metric: int, plan: Plan) -> list[str]:
+    """Return the `ip` lines for one NIC.
+
+    Each has a route to everywhere, and the metric only tells them apart: a socket that is bound to a device
+    takes that device's.
+    """
+    rto_ms = max(1, round(plan.transport.rto_min_ns / 1_000_000))
+    apart = f" metric {metric}" if metric else ""
+    return [
+        # TCP makes super-packets whatever the device's offloads say (Linux 4.17 and later), unless
+        # one segment is the most the device takes.
+        f"link set {nic.up} gso_max_segs 1 up",
+        f"addr add {nic.ip}/32 dev {nic.up}",
+        f"route add 10.0.0.0/8 dev {nic.up} src {nic.ip} rto_min {rto_ms}ms{apart}",
+        *(
+            f"neigh add {other.ip} lladdr {other.mac} nud permanent dev {nic.up}"
+            for other in plan.topology.nics.values()
+            if other.host != nic.host
+        ),
+    ]
+
+
+def host_sysctls(host: Host, plan: Plan) -> dict[str, str]:
+    """Return the settings of one host, by path below /proc/sys/net.
+
+    With several NICs, what comes in by one may be from where the route with the least metric leads by
+    another: that is no reason to drop it.
+    """
+    if len(host.nics) == 1:
+        return sysctls(plan)
+    names = ["all", *(nic.up for nic in host.nics)]
+    return sysctls(plan) | {f"ipv4/conf/{name}/rp_filter": "0" for name in names}
+
+
+def device_to_bind(host: Host, nic: int) -> str:
+    """Return the interface that a program's socket must be bound to for it to use a NIC (from 1).
+
+    Empty where the host has only one: there is nothing to choose.
+    """
+    return host.nic(nic).up if len(host.nics) > 1 else ""
 
 
 def tune_own_kernel(congestion_control: str) -> None:

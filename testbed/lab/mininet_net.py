@@ -126,11 +126,13 @@ class PlanTopo(Topo):
             self.addHost(host.name, ip=f"{host.ip}/8", mac=host.mac)
         for switch in plan.topology.switches:
             self.addSwitch(switch.name, dpid=f"{switch.dpid:016x}")
+        nics = plan.topology.nics
+        numbers = {nic.name: number for host in plan.topology.hosts for number, nic in enumerate(host.nics)}
         for there, back in zip(plan.topology.links[::2], plan.topology.links[1::2], strict=True):
             self.addLink(
-                there.src,
+                nics[there.src].host if there.src in nics else there.src,
                 there.dst,
-                port1=there.port,
+                port1=numbers.get(there.src, there.port),
                 port2=back.port,
                 intfName1=there.name,
                 intfName2=back.name,
@@ -152,8 +154,9 @@ def build_network(plan: Plan) -> Mininet:
     net.addController("c0", controller=LabController)
     net.build()
     for host in plan.topology.hosts:
-        interface = net[host.name].defaultIntf()
-        interface.ip, interface.prefixLen, interface.mac = host.ip, 8, host.mac
+        for nic in host.nics:
+            interface = net[host.name].intf(nic.up)
+            interface.ip, interface.prefixLen, interface.mac = nic.ip, 8, nic.mac
     make_namespaces([host.name for host in plan.topology.hosts])
     _make_cables(plan)
     for node in net.values():
@@ -162,17 +165,16 @@ def build_network(plan: Plan) -> Mininet:
 
 
 def _make_cables(plan: Plan) -> None:
-    hosts = {host.name: host for host in plan.topology.hosts}
     lines = [f"link add {name} type ifb" for name in delays_ns(plan)]
     up = [line.split()[2] for line in lines]
     pairs = zip(plan.topology.links[::2], plan.topology.links[1::2], strict=True)
     for there, back in pairs:
-        host = hosts.get(there.src)
-        where = f" address {host.mac} netns {host.name}" if host else ""
+        nic = plan.topology.nics.get(there.src)
+        where = f" address {nic.mac} netns {nic.host}" if nic else ""
         lines.append(
             f"link add {there.name} mtu {plan.mtu}{where} type veth peer name {back.name} mtu {plan.mtu}"
         )
-        up += [back.name] if host else [there.name, back.name]
+        up += [back.name] if nic else [there.name, back.name]
     lines += [f"link set {name} up" for name in up]
     run(["ip", "-batch", "-"], stdin="\n".join(lines) + "\n")
     for name in up:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from testbed.lab.netlink import TICK_NS, HtbClass
 from testbed.plan.model import Plan
-from topologies.model import Host, Link
+from topologies.model import Link, Nic
 
 ETHERNET_HEADER = 14
 ROOT_HANDLE = 0x00010000
@@ -70,11 +70,11 @@ def delays_ns(plan: Plan) -> dict[str, int]:
     off: what leaves it is KV, and what comes back does not touch a GPU.
     """
     access = fabric = 0
-    names = {host.name for host in plan.topology.hosts}
+    nics = plan.topology.nics
     for link in plan.topology.links:
-        if link.src in names:
+        if link.src in nics:
             access = link.delay_ns
-        elif link.dst not in names:
+        elif link.dst not in nics:
             fabric = link.delay_ns
     inside = _inside_ns(plan)
     ways = {NEAR: 2 * access, FAR: 2 * access + 2 * fabric}
@@ -91,9 +91,9 @@ def _inside_ns(plan: Plan) -> int:
     return sum(longest.values())
 
 
-def ways_of(host: Host, plan: Plan) -> tuple[str, str]:
-    """Return the delay stages of a host's packets to its own leaf and to others."""
-    own = OF_PREFILL if host.role == "prefill" and _inside_ns(plan) else ""
+def ways_of(nic: Nic, plan: Plan) -> tuple[str, str]:
+    """Return the delay stages of a NIC's packets to its own leaf and to others."""
+    own = OF_PREFILL if nic.role == "prefill" and _inside_ns(plan) else ""
     return NEAR + own, FAR + own
 
 
@@ -102,19 +102,19 @@ def delay_lines(plan: Plan) -> list[str]:
     if not delays_ns(plan):
         return []
     lines: list[str] = []
-    for host in plan.topology.hosts:
-        lines += _redirect_lines(host, ways_of(host, plan))
+    for nic in plan.topology.nics.values():
+        lines += _redirect_lines(nic, ways_of(nic, plan))
     return lines
 
 
-def _redirect_lines(host: Host, ways: tuple[str, str]) -> list[str]:
-    """Return the lines for the leaf's port towards `host`.
+def _redirect_lines(nic: Nic, ways: tuple[str, str]) -> list[str]:
+    """Return the lines for the leaf's port towards `nic`.
 
     Open vSwitch deletes an `ingress` qdisc from its ports when it looks at them again, at any change of
     a link. `clsact` does the same work and is left alone, because it has another name.
     """
-    port, (near, far) = f"{host.leaf}-{host.name}", ways
-    subnet = host.ip.rsplit(".", 1)[0] + ".0/24"
+    port, (near, far) = nic.down, ways
+    subnet = nic.ip.rsplit(".", 1)[0] + ".0/24"
     redirect = "action mirred egress redirect dev"
     return [
         f"qdisc add dev {port} clsact",

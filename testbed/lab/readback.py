@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from testbed.errors import ReadbackError
-from testbed.lab.hosts import namespace, offloads, sysctls
+from testbed.lab.hosts import host_sysctls, namespace, offloads
 from testbed.lab.netlink import NETLINK_ROUTE, HtbClass, Netlink
 from testbed.lab.qdiscs import delays_ns, ramp_probability, rate_class, ways_of
 from testbed.lab.stages import device_of, queue_handle, stages_of
 from testbed.lab.system import network_namespace, run
 from testbed.plan.model import Plan, Queue
-from topologies.model import Host, Link
+from topologies.model import Host, Link, Nic
 
 RATE_TOLERANCE = 0.001
 """`tc` prints a rate that is no round number with few digits."""
@@ -161,15 +161,15 @@ _REDIRECTS = re.compile(r"match (\S+) at 16$|Redirect to device (\S+)\)", re.MUL
 _FIRST_FILTER = re.compile(r"^(?=filter protocol ip pref 1 u32 chain 0 *$)", re.MULTILINE)
 
 
-def redirect_item(host: Host, ways: tuple[str, str], text: str) -> Item:
-    """Compare `tc filter show` of the leaf's port towards a host with the plan.
+def redirect_item(nic: Nic, ways: tuple[str, str], text: str) -> Item:
+    """Compare `tc filter show` of the leaf's port towards a NIC with the plan.
 
     The leaf's own addresses go to the near stage, all others to the far one.
     """
-    subnet = socket.inet_aton(host.ip)[:3].hex() + "00/ffffff00"
+    subnet = socket.inet_aton(nic.ip)[:3].hex() + "00/ffffff00"
     found = [match[1] or match[2] for match in _REDIRECTS.finditer(text)]
     planned = " ".join([subnet, *ways])
-    return equal(f"{host.leaf}-{host.name}", "way to delay", planned, " ".join(found) or "nothing")
+    return equal(nic.down, "way to delay", planned, " ".join(found) or "nothing")
 
 
 def filter_texts(devices: list[str]) -> dict[str, str]:
@@ -196,35 +196,42 @@ def delay_items(plan: Plan) -> list[Item]:
         equal(name, "delay in ns", wanted, found.get(socket.if_nametoindex(name)))
         for name, wanted in delays.items()
     ]
-    ports = {f"{host.leaf}-{host.name}": host for host in plan.topology.hosts}
+    ports = {nic.down: nic for nic in plan.topology.nics.values()}
     texts = filter_texts(list(ports))
-    return items + [redirect_item(host, ways_of(host, plan), texts[port]) for port, host in ports.items()]
+    return items + [redirect_item(nic, ways_of(nic, plan), texts[port]) for port, nic in ports.items()]
 
 
 # ---- hosts and switches --------------------------------------------------------------
 
 
 def host_items(host: Host, plan: Plan) -> list[Item]:
-    """Read back one host: its NIC's queue, TCP settings and offloads."""
-    device = f"{host.name}-{host.leaf}"
+    """Read back one host: its NICs' queues, TCP settings and offloads."""
+    items: list[Item] = []
     with network_namespace(namespace(host.name)):
-        items = stage_items(host, plan)
-        if not items or host.role != "prefill":
-            items += port_items([plan.topology.link(device)], plan)
-        for key, wanted in sysctls(plan).items():
+        for nic in host.nics:
+            items += nic_items(nic, plan)
+        for key, wanted in host_sysctls(host, plan).items():
             with open(f"/proc/sys/net/{key}") as file:
                 items.append(equal(host.name, key, wanted.split(), file.read().split()))
-        items += offload_items(device)
-        items.append(segment_item(device, json.loads(run(["ip", "-j", "-d", "link", "show", "dev", device]))))
     return items
 
 
-def stage_items(host: Host, plan: Plan) -> list[Item]:
-    """Read back the stages inside a host, in its namespace: rates, buffers, and the way there."""
-    stages = stages_of(plan, host.name)
+def nic_items(nic: Nic, plan: Plan) -> list[Item]:
+    """Read back one NIC, in its host's namespace: queue or stages, offloads, segments."""
+    items = stage_items(nic, plan)
+    if not items or nic.role != "prefill":
+        items += port_items([plan.topology.link(nic.up)], plan)
+    items += offload_items(nic.up)
+    items.append(segment_item(nic.up, json.loads(run(["ip", "-j", "-d", "link", "show", "dev", nic.up]))))
+    return items
+
+
+def stage_items(nic: Nic, plan: Plan) -> list[Item]:
+    """Read back the stages behind a NIC, in its host's namespace: rates, buffers, and the way there."""
+    stages = stages_of(plan, nic.name)
     if not stages:
         return []
-    device = device_of(host)
+    device = device_of(nic)
     netlink = Netlink(NETLINK_ROUTE)
     found = netlink.htb_classes(socket.if_nametoindex(device))
     netlink.close()
@@ -236,11 +243,11 @@ def stage_items(host: Host, plan: Plan) -> list[Item]:
         handle = f"{queue_handle(number) >> 16:x}:"
         items.append(equal(stage.name, "rate class", True, rate_class(stage, plan) in found))
         items.append(equal(stage.name, "buffer", limits[stage.name], buffers.get(handle)))
-    if host.role == "prefill":
-        nic = rate_class(plan.topology.link(device), plan)
-        return [*items, equal(device, "rate class of the NIC", True, nic in found)]
-    text = run(["tc", "filter", "show", "dev", f"{host.name}-{host.leaf}", "ingress"])
-    return [*items, equal(host.name, "way to the stages", True, f"Redirect to device {device})" in text)]
+    if nic.role == "prefill":
+        whole = rate_class(plan.topology.link(device), plan)
+        return [*items, equal(device, "rate class of the NIC", True, whole in found)]
+    text = run(["tc", "filter", "show", "dev", nic.up, "ingress"])
+    return [*items, equal(nic.name, "way to the stages", True, f"Redirect to device {device})" in text)]
 
 
 def segment_item(device: str, shown: list[dict[str, Any]]) -> Item:

@@ -1,6 +1,6 @@
 """The stretches inside hosts: a queue of its own between each GPU and the NIC, on both sides.
 
-A prefill host's NIC has an HTB of its stages in the place of its one queue: a class for each GPU at
+A NIC of a prefill host has an HTB of its stages in the place of its one queue: a class for each GPU at
 the rate of its rail, under the class that has the rate of the NIC. (A detour over another device would
 be simpler, but a redirected packet is a copy whose sender believes it sent: TCP would fill the queue
 to its limit.) At a decode host an `ifb` takes what arrives and holds it at the rate of the landing.
@@ -16,7 +16,7 @@ from testbed.lab.netlink import TC_H_ROOT, Netlink, fifo_options, htb_options
 from testbed.lab.qdiscs import CLASS_ID, ETHERNET_HEADER, rate_class
 from testbed.lab.system import run
 from testbed.plan.model import Plan, Transfer
-from topologies.model import Host, Link
+from topologies.model import Link, Nic
 
 ROOT = 0x00020000
 _FIRST_QUEUE = 0x20
@@ -24,18 +24,18 @@ TCP_HEADERS = 52
 """Headers of IP and TCP with timestamps, part of every packet's mtu."""
 
 
-def stages_of(plan: Plan, host: str) -> list[Link]:
-    """Return the stages inside a host, in the order of their classes."""
-    return [stage for stage in plan.topology.stages if host in (stage.src, stage.dst)]
+def stages_of(plan: Plan, nic: str) -> list[Link]:
+    """Return the stages inside a host that lead to or from a NIC, in the order of their classes."""
+    return [stage for stage in plan.topology.stages if nic in (stage.src, stage.dst)]
 
 
-def device_of(host: Host) -> str:
-    """Return the interface whose qdiscs are a host's stages: its NIC, or the `ifb` behind it."""
-    return f"{host.name}-{host.leaf}" if host.role == "prefill" else f"{host.name}-landing"
+def device_of(nic: Nic) -> str:
+    """Return the interface whose qdiscs are a NIC's stages: the NIC itself, or the `ifb` behind it."""
+    return nic.up if nic.role == "prefill" else f"{nic.name}-landing"
 
 
 def class_id(index: int) -> int:
-    """Return the HTB class of a host's stage, `index` from 0; also the priority that leads there."""
+    """Return the HTB class of a NIC's stage, `index` from 0; also the priority that leads there."""
     return ROOT | (index + 1)
 
 
@@ -46,8 +46,8 @@ def queue_handle(index: int) -> int:
 
 def priority_of(plan: Plan, transfer: Transfer) -> int:
     """Return the socket priority of a transfer's sender: the class of its GPU's stage, 0 without one."""
-    stage = plan.topology.rail(transfer.src, transfer.src_gpu)
-    return class_id(stages_of(plan, transfer.src).index(stage)) if stage else 0
+    stage = plan.topology.rail(transfer.src, transfer.src_gpu, transfer.src_nic)
+    return class_id(stages_of(plan, stage.dst).index(stage)) if stage else 0
 
 
 def window_of(plan: Plan, transfer: Transfer) -> int:
@@ -55,22 +55,23 @@ def window_of(plan: Plan, transfer: Transfer) -> int:
 
     That is what the buffer before its GPU holds of payload: the buffer counts headers too.
     """
-    stage = plan.topology.landing(transfer.dst, transfer.dst_gpu)
+    stage = plan.topology.landing(transfer.dst, transfer.dst_gpu, transfer.dst_nic)
     buffer_bytes = next((queue.limit_bytes for queue in plan.queues if stage and queue.link == stage.name), 0)
     frames = buffer_bytes // (plan.mtu + ETHERNET_HEADER)
     return frames * (plan.mtu - TCP_HEADERS)
 
 
-def landing_lines(host: Host, stages: list[Link], plan: Plan) -> list[str]:
+def landing_lines(nic: Nic, stages: list[Link], plan: Plan) -> list[str]:
     """Return the `tc` lines that lead arriving packets to the stages and give them their GPU's class."""
-    nic, device = f"{host.name}-{host.leaf}", device_of(host)
+    device, number = device_of(nic), plan.topology.host(nic.host).nics.index(nic) + 1
     redirect = f"matchall action mirred egress redirect dev {device}"
     lines = [
-        f"qdisc add dev {nic} clsact",
-        f"filter add dev {nic} ingress protocol ip prio 1 {redirect}",
+        f"qdisc add dev {nic.up} clsact",
+        f"filter add dev {nic.up} ingress protocol ip prio 1 {redirect}",
     ]
-    for port, gpu in sorted({(t.dst_port, t.dst_gpu) for t in plan.transfers if t.dst == host.name}):
-        stage = plan.topology.landing(host.name, gpu)
+    arriving = [t for t in plan.transfers if (t.dst, t.dst_nic) == (nic.host, number)]
+    for port, gpu in sorted({(transfer.dst_port, transfer.dst_gpu) for transfer in arriving}):
+        stage = plan.topology.landing(nic.host, gpu, number)
         if stage in stages:
             lines.append(
                 f"filter add dev {device} parent 2: protocol ip prio 1 u32 "
@@ -79,18 +80,18 @@ def landing_lines(host: Host, stages: list[Link], plan: Plan) -> list[str]:
     return lines
 
 
-def build_rails(netlink: Netlink, host: Host, plan: Plan) -> None:
-    """Build the stages of a prefill host below its NIC's rate class, in the host's namespace."""
-    index = socket.if_nametoindex(device_of(host))
-    _build(netlink, index, CLASS_ID, stages_of(plan, host.name), plan)
+def build_rails(netlink: Netlink, nic: Nic, plan: Plan) -> None:
+    """Build the stages to a NIC of a prefill host below its rate class, in the host's namespace."""
+    index = socket.if_nametoindex(device_of(nic))
+    _build(netlink, index, CLASS_ID, stages_of(plan, nic.name), plan)
 
 
-def build_landing(netlink: Netlink, host: Host, plan: Plan) -> None:
-    """Build the stages of a decode host, in the host's namespace, once its NIC is up."""
-    stages, device = stages_of(plan, host.name), device_of(host)
+def build_landing(netlink: Netlink, nic: Nic, plan: Plan) -> None:
+    """Build the stages behind a NIC of a decode host, in the host's namespace, once the NIC is up."""
+    stages, device = stages_of(plan, nic.name), device_of(nic)
     run(["ip", "-batch", "-"], stdin=f"link add {device} type ifb\nlink set {device} up\n")
     _build(netlink, socket.if_nametoindex(device), TC_H_ROOT, stages, plan)
-    run(["tc", "-batch", "-"], stdin="\n".join(landing_lines(host, stages, plan)) + "\n")
+    run(["tc", "-batch", "-"], stdin="\n".join(landing_lines(nic, stages, plan)) + "\n")
 
 
 def _build(netlink: Netlink, index: int, parent: int, stages: list[Link], plan: Plan) -> None:

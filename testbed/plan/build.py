@@ -29,10 +29,11 @@ from testbed.plan.model import (
     Transport,
 )
 from testbed.scenario.models import Scenario
+from testbed.scenario.nics import End, Ends
 from testbed.scenario.placement import leaf_spine
 from testbed.scenario.problems import Problem
 from topologies import Topology, build_leaf_spine
-from topologies.model import DEST_LANDING, Link
+from topologies.model import DEST_LANDING, Link, Nic
 
 __all__ = ["build_plan", "dilated", "plan_hash", "wire_bytes"]
 
@@ -60,9 +61,10 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
     plan. Raises InputError, with the place in the scenario, for what cannot be run.
     """
     _check_clock(scenario, clock)
-    topology = build_leaf_spine(leaf_spine(scenario))
+    spec = leaf_spine(scenario)
+    topology = build_leaf_spine(spec)
     routes = _Routes(topology, scenario.fabric.mtu)
-    transfers = _transfers(scenario, seed, routes)
+    transfers = _transfers(scenario, seed, routes, Ends(spec.nic_of_gpu))
     background = _background(scenario)
     ideal_ns = ideal_last_end_ns([routes.flow(transfer) for transfer in transfers], routes.capacities_bps)
     return Plan(
@@ -121,8 +123,8 @@ def _transport(scenario: Scenario) -> Transport:
 
 
 def _queues(scenario: Scenario, topology: Topology) -> tuple[Queue, ...]:
-    hosts = {host.name for host in topology.hosts}
-    cables = tuple(_queue(scenario, link, hosts) for link in topology.links)
+    nics = set(topology.nics)
+    cables = tuple(_queue(scenario, link, nics) for link in topology.links)
     return cables + tuple(_stage_queue(scenario, stage) for stage in topology.stages)
 
 
@@ -133,9 +135,9 @@ def _stage_queue(scenario: Scenario, stage: Link) -> Queue:
     return Queue(stage.name, limit, limit, 1.0, limit, None, marking=False)
 
 
-def _queue(scenario: Scenario, link: Link, hosts: set[str]) -> Queue:
-    fabric, marking = scenario.fabric, link.src not in hosts
-    at_host = not marking or link.dst in hosts
+def _queue(scenario: Scenario, link: Link, nics: set[str]) -> Queue:
+    fabric, marking = scenario.fabric, link.src not in nics
+    at_host = not marking or link.dst in nics
     queue = fabric.queue_of(fabric.host_link if at_host else fabric.fabric_link)
     return Queue(
         link=link.name,
@@ -159,6 +161,8 @@ class _Wanted:
     pace_bps: int = 0
     src_gpu: int | None = None
     dst_gpu: int | None = None
+    src_nic: int | None = None
+    dst_nic: int | None = None
 
 
 def _wanted(scenario: Scenario, seed: int) -> list[_Wanted]:
@@ -173,6 +177,8 @@ def _wanted(scenario: Scenario, seed: int) -> list[_Wanted]:
             item.pace_bps or 0,
             item.source_gpu,
             item.destination_gpu,
+            item.source_nic,
+            item.destination_nic,
         )
         for item in scenario.workload.transfers
     ]
@@ -190,23 +196,18 @@ def _requested(scenario: Scenario, seed: int) -> Iterator[_Wanted]:
         yield _Wanted(src, dst, requests.kv_bytes, start_ns)
 
 
-def _transfers(scenario: Scenario, seed: int, routes: _Routes) -> tuple[Transfer, ...]:
+def _transfers(scenario: Scenario, seed: int, routes: _Routes, ends: Ends) -> tuple[Transfer, ...]:
     sent: Counter[str] = Counter()
-    received: Counter[str] = Counter()
-    gpus = scenario.hosts.gpus
     transfers = []
     for number, wanted in enumerate(_wanted(scenario, seed)):
         if sent[wanted.src] == SOURCE_PORTS:
             raise scenario.error(_too_many(scenario, number, wanted.src))
         size = max(1, round(wanted.size_bytes * scenario.workload.scale.size_factor))
         port = SOURCE_PORT_FIRST + sent[wanted.src]
-        ends = (
-            wanted.src_gpu or sent[wanted.src] % gpus + 1,
-            wanted.dst_gpu or received[wanted.dst] % gpus + 1,
-        )
         sent[wanted.src] += 1
-        received[wanted.dst] += 1
-        transfers.append(routes.transfer(number, wanted, size, port, ends))
+        source = ends.source(wanted.src, wanted.src_gpu, wanted.src_nic)
+        target = ends.target(wanted.dst, wanted.dst_gpu, wanted.dst_nic)
+        transfers.append(routes.transfer(number, wanted, size, port, (source, target)))
     return tuple(transfers)
 
 
@@ -228,6 +229,8 @@ def _background(scenario: Scenario) -> tuple[BackgroundFlow, ...]:
             start_ns=flow.start_ns,
             duration_ns=flow.duration_ns,
             port=BACKGROUND_PORT_FIRST + number,
+            src_nic=flow.source_nic,
+            dst_nic=flow.destination_nic,
         )
         for number, flow in enumerate(scenario.workload.background)
     )
@@ -240,19 +243,21 @@ def _deadline(scenario: Scenario, ideal_ns: int, background: tuple[BackgroundFlo
 
 
 class _Routes:
-    """Rates, delays and shared resources of the paths between hosts; looked up, not searched."""
+    """Rates, delays and shared resources of the paths between NICs; looked up, not searched."""
 
     def __init__(self, topology: Topology, mtu: int) -> None:
         self.topology, self.mtu = topology, mtu
-        self.leaf_of = {host.name: host.leaf for host in topology.hosts}
+        self.nic_of = {
+            (host.name, number): nic for host in topology.hosts for number, nic in enumerate(host.nics, 1)
+        }
         self.links = {link.name: link for link in topology.links}
         self.spines = topology.switches_of("spine")
         self.paths: dict[tuple[str, str], list[Link]] = {}
 
     @cached_property
     def resources(self) -> dict[tuple[str, str], int]:
-        """The index of each resource: a host's or a leaf's capacity upwards or downwards."""
-        nodes = [*self.leaf_of, *(leaf.name for leaf in self.topology.switches_of("leaf"))]
+        """The index of each resource: a NIC's or a leaf's capacity upwards or downwards."""
+        nodes = [*self.topology.nics, *(leaf.name for leaf in self.topology.switches_of("leaf"))]
         pairs = [(node, way) for node in nodes for way in ("up", "down")]
         return {pair: number for number, pair in enumerate(pairs)}
 
@@ -262,53 +267,59 @@ class _Routes:
         return [float(self._capacity(node, way)) for node, way in self.resources]
 
     def _capacity(self, node: str, way: str) -> int:
-        leaf = self.leaf_of.get(node)
-        others = [leaf] if leaf else [spine.name for spine in self.spines]
+        nic = self.topology.nics.get(node)
+        others = [nic.leaf] if nic else [spine.name for spine in self.spines]
         ends = [(node, other) if way == "up" else (other, node) for other in others]
         return sum(self.links[f"{src}-{dst}"].rate_bps for src, dst in ends)
 
-    def path(self, src: str, dst: str) -> list[Link]:
+    def path(self, first: Nic, last: Nic) -> list[Link]:
         """Return the links of the path over the first spine; all spines are alike."""
-        if (src, dst) not in self.paths:
-            self.paths[src, dst] = self._path(src, dst)
-        return self.paths[src, dst]
+        pair = first.name, last.name
+        if pair not in self.paths:
+            self.paths[pair] = self._path(first, last)
+        return self.paths[pair]
 
-    def _path(self, src: str, dst: str) -> list[Link]:
-        first, last = self.leaf_of[src], self.leaf_of[dst]
-        nodes = [src, first, dst] if first == last else [src, first, self.spines[0].name, last, dst]
-        return [self.links[f"{a}-{b}"] for a, b in pairwise(nodes)]
+    def _path(self, first: Nic, last: Nic) -> list[Link]:
+        within = first.leaf == last.leaf
+        between = [first.leaf] if within else [first.leaf, self.spines[0].name, last.leaf]
+        return [self.links[f"{a}-{b}"] for a, b in pairwise([first.name, *between, last.name])]
 
     def transfer(
-        self, number: int, wanted: _Wanted, size_bytes: int, port: int, gpus: tuple[int, int]
+        self, number: int, wanted: _Wanted, size_bytes: int, port: int, ends: tuple[End, End]
     ) -> Transfer:
         """Return the transfer with its wire bytes and the time it takes alone, rounded up.
 
         Alone means over the NICs and cables: a stage inside a host that is slower is time lost there.
         """
-        path, wire = self.path(wanted.src, wanted.dst), wire_bytes(size_bytes, self.mtu)
+        src, dst = ends
+        path = self.path(self.nic_of[src.host, src.nic], self.nic_of[dst.host, dst.nic])
+        wire = wire_bytes(size_bytes, self.mtu)
         bits_ns = wire * 8 * 1_000_000_000
         serial_ns = -(-bits_ns // min(link.rate_bps for link in path))
         return Transfer(
             id=number,
-            src=wanted.src,
-            dst=wanted.dst,
+            src=src.host,
+            dst=dst.host,
             bytes=size_bytes,
             wire_bytes=wire,
             start_ns=wanted.start_ns,
             src_port=port,
-            dst_port=TRANSFER_PORT + gpus[1] - 1,
+            dst_port=TRANSFER_PORT + dst.gpu - 1,
             ideal_ns=serial_ns + sum(link.delay_ns for link in path),
             pace_bps=wanted.pace_bps,
-            src_gpu=gpus[0],
-            dst_gpu=gpus[1],
+            src_gpu=src.gpu,
+            dst_gpu=dst.gpu,
+            src_nic=src.nic,
+            dst_nic=dst.nic,
         )
 
     def flow(self, transfer: Transfer) -> Flow:
         """Return the transfer as the fluid model takes it."""
-        first, last = self.leaf_of[transfer.src], self.leaf_of[transfer.dst]
-        ends = [(transfer.src, "up"), (transfer.dst, "down")]
-        fabric = [(first, "up"), (last, "down")] if first != last else []
-        path = self.path(transfer.src, transfer.dst)
+        first = self.nic_of[transfer.src, transfer.src_nic]
+        last = self.nic_of[transfer.dst, transfer.dst_nic]
+        ends = [(first.name, "up"), (last.name, "down")]
+        fabric = [(first.leaf, "up"), (last.leaf, "down")] if first.leaf != last.leaf else []
+        path = self.path(first, last)
         return Flow(
             resources=tuple(self.resources[pair] for pair in ends + fabric),
             cap_bps=float(min(link.rate_bps for link in path)),

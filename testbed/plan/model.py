@@ -84,8 +84,8 @@ class Transfer:
 
     `wire_bytes` counts headers as the queues do. `ideal_ns` is the time it takes alone on an idle
     fabric: wire bytes over the slowest link of its path, plus the path's propagation delay.
-    `pace_bps` is the rate at which the sender paces its payload, 0 for as fast as TCP goes. `src_gpu`
-    and `dst_gpu` count from 1 within their hosts.
+    `pace_bps` is the rate at which the sender paces its payload, 0 for as fast as TCP goes. `src_gpu`,
+    `dst_gpu`, `src_nic` and `dst_nic` count from 1 within their hosts.
     """
 
     id: int
@@ -100,6 +100,8 @@ class Transfer:
     pace_bps: int = 0
     src_gpu: int = 1
     dst_gpu: int = 1
+    src_nic: int = 1
+    dst_nic: int = 1
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ class BackgroundFlow:
     start_ns: int
     duration_ns: int
     port: int
+    src_nic: int = 1
+    dst_nic: int = 1
 
 
 @dataclass(frozen=True)

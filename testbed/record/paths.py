@@ -51,7 +51,7 @@ def parse_flows(text: str) -> list[Megaflow]:
 def measured_paths(text: str, plan: Plan) -> dict[int, tuple[str, ...] | None]:
     """Return, for each transfer id, the names of the links its data took in order.
 
-    None where the flows do not give one whole path from source to destination host.
+    None where the flows do not give one whole path from source to destination NIC.
     """
     index = _Index(parse_flows(text), plan)
     return {transfer.id: index.path(transfer) for transfer in plan.transfers}
@@ -63,7 +63,11 @@ class _Index:
     def __init__(self, flows: Iterable[Megaflow], plan: Plan) -> None:
         self._links = {link.name: link for link in plan.topology.links}
         self._reverse = {(link.src, link.dst): link.name for link in plan.topology.links}
-        self._hosts = {host.name: host for host in plan.topology.hosts}
+        self._nics = {
+            (host.name, number): nic
+            for host in plan.topology.hosts
+            for number, nic in enumerate(host.nics, start=1)
+        }
         self._protocol = _PROTOCOLS.get(plan.transport.kind, _PROTOCOLS["udp"])
         self._tables: dict[str, dict[Header, dict[Header, list[Megaflow]]]] = defaultdict(dict)
         for flow in flows:
@@ -71,7 +75,8 @@ class _Index:
             table[_masked(flow.value, flow.mask)].append(flow)
 
     def path(self, transfer: Transfer) -> tuple[str, ...] | None:
-        source, target = self._hosts[transfer.src], self._hosts[transfer.dst]
+        source = self._nics[transfer.src, transfer.src_nic]
+        target = self._nics[transfer.dst, transfer.dst_nic]
         header = (
             int(ipaddress.IPv4Address(source.ip)),
             int(ipaddress.IPv4Address(target.ip)),
@@ -79,7 +84,7 @@ class _Index:
             transfer.src_port,
             transfer.dst_port,
         )
-        path = [self._links[f"{source.name}-{source.leaf}"]]
+        path = [self._links[source.up]]
         while path[-1].dst != target.name:
             following = self._next(path[-1], header)
             if following is None or following in path:

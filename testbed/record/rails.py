@@ -22,15 +22,14 @@ FULL_SHARE = 0.98
 
 
 def nic_and_rails(topology: Topology, link: str) -> tuple[Link | None, tuple[Link, ...]]:
-    """Return the NIC and the rails of the host whose NIC or rail `link` is; None and none for other links."""
+    """Return the NIC's link and the rails to it, of which `link` is one; None and none for other links."""
     rails = tuple(stage for stage in topology.stages if stage.segment == SOURCE_RAIL)
-    hosts = {rail.dst for rail in rails}
+    railed = {rail.dst for rail in rails}
     own = topology.link(link)
-    host = own.dst if own in rails else own.src
-    if host not in hosts or (own not in rails and own.segment != SOURCE_RAIL):
+    nic = own.dst if own in rails else own.src
+    if nic not in railed or (own not in rails and own.segment != SOURCE_RAIL):
         return None, ()
-    nic = topology.link(f"{host}-{topology.host(host).leaf}")
-    return nic, tuple(rail for rail in rails if rail.dst == host)
+    return topology.link(topology.nics[nic].up), tuple(rail for rail in rails if rail.dst == nic)
 
 
 def sends_at_its_rate(nic: Link, time_ns: Ints, sent_bytes: Ints) -> NDArray[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from testbed.plan.model import Plan, Queue
 from testbed.report.numbers import format_bytes, format_count, format_ns, format_rate, significant
-from topologies.model import SEGMENTS, Link, Topology
+from topologies.model import SEGMENTS, Host, Link, Topology
 
 NAMES_MOST = 4
 """So many names are listed before the rest is counted."""
@@ -102,14 +102,22 @@ def _fabric(topology: Topology, mtu: int) -> Iterator[tuple[str, str]]:
     yield "leaves", _count_and_names(switch.name for switch in topology.switches_of("leaf"))
     yield "spines", _count_and_names(switch.name for switch in topology.switches_of("spine"))
     for role in ("prefill", "decode"):
-        placed = [f"{host.name} on {host.leaf}" for host in topology.hosts if host.role == role]
+        placed = [f"{host.name} on {_leaves(host)}" for host in topology.hosts if host.role == role]
         yield f"{role} hosts", _count_and_names(placed)
-    hosts = {host.name for host in topology.hosts}
-    access = {link.rate_bps for link in topology.links if link.src in hosts or link.dst in hosts}
-    fabric = {link.rate_bps for link in topology.links if not {link.src, link.dst} & hosts}
+    several = max(topology.hosts, key=lambda host: len(host.nics))
+    if len(several.nics) > 1:
+        owned = ", ".join(f"GPU {gpu} NIC {nic}" for gpu, nic in enumerate(several.affinity, start=1))
+        yield "NICs of each host", f"{len(several.nics)}: {owned}"
+    nics = topology.nics.keys()
+    access = {link.rate_bps for link in topology.links if link.src in nics or link.dst in nics}
+    fabric = {link.rate_bps for link in topology.links if not {link.src, link.dst} & nics}
     yield "host links", ", ".join(format_rate(rate) for rate in sorted(access)) or "none"
     yield "fabric links", ", ".join(format_rate(rate) for rate in sorted(fabric)) or "none"
     yield "MTU", f"{mtu} B"
+
+
+def _leaves(host: Host) -> str:
+    return " and ".join(dict.fromkeys(nic.leaf for nic in host.nics))
 
 
 def _count_and_names(names: Iterable[str]) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import LabError
+from testbed.lab.hosts import device_to_bind
 from testbed.lab.system import exact_timers, sleep_until_ns, wait_until
 from testbed.plan.model import BackgroundFlow, Plan
 
@@ -24,14 +25,21 @@ LISTEN_TIMEOUT_S = 10
 SECOND_NS = 1_000_000_000
 
 
-def server_command(flow: BackgroundFlow) -> list[str]:
-    """Return the command of a flow's receiver."""
-    return ["ip", "netns", "exec", flow.dst, "iperf3", "-s", "-1", "-p", str(flow.port), "--forceflush"]
+def server_command(flow: BackgroundFlow, device: str = "") -> list[str]:
+    """Return the command of a flow's receiver, bound to a device if one is given."""
+    command = ["ip", "netns", "exec", flow.dst, "iperf3", "-s", "-1", "-p", str(flow.port), "--forceflush"]
+    return command + _bound(device)
 
 
-def client_command(flow: BackgroundFlow, address: str, congestion_control: str) -> list[str]:
-    """Return the command of a flow's sender. Raises ValueError for an unknown protocol."""
+def client_command(
+    flow: BackgroundFlow, address: str, congestion_control: str, device: str = ""
+) -> list[str]:
+    """Return the command of a flow's sender, bound to a device if one is given.
+
+    Raises ValueError for an unknown protocol.
+    """
     command = ["ip", "netns", "exec", flow.src, "iperf3", "-c", address, "-p", str(flow.port), "-J"]
+    command += _bound(device)
     command += ["-t", str(-(-flow.duration_ns // SECOND_NS))]
     if flow.protocol == "tcp":
         command += ["-C", congestion_control]
@@ -39,6 +47,10 @@ def client_command(flow: BackgroundFlow, address: str, congestion_control: str) 
     if flow.protocol == "udp":
         return [*command, "-u", "-b", str(flow.rate_bps), "--pacing-timer", "20"]
     raise ValueError(f"iperf3 has no protocol {flow.protocol!r}")
+
+
+def _bound(device: str) -> list[str]:
+    return ["--bind-dev", device] if device else []
 
 
 def timeline(flows: Sequence[BackgroundFlow]) -> list[tuple[int, int, bool]]:
@@ -77,8 +89,9 @@ class Background:
             log = self._work_dir / f"iperf3-server-{flow.id}.log"
             with log.open("wb") as output:
                 server = subprocess.Popen(
-                    server_command(flow), stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
-                )
+                    server_command(flow, self._device(flow.dst, flow.dst_nic)),
+                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                )  # fmt: skip
             self._running.append(_Running(flow, server))
             wait_until(partial(_listens, log), LISTEN_TIMEOUT_S, f"iperf3 on {flow.dst}")
 
@@ -97,12 +110,16 @@ class Background:
             running.client.wait()
 
     def _start_client(self, flow: BackgroundFlow) -> subprocess.Popen[bytes]:
-        address = self._plan.topology.host(flow.dst).ip
-        command = client_command(flow, address, self._plan.transport.congestion_control)
+        address = self._plan.topology.host(flow.dst).nic(flow.dst_nic).ip
+        control, device = self._plan.transport.congestion_control, self._device(flow.src, flow.src_nic)
+        command = client_command(flow, address, control, device)
         with self._report(flow).open("wb") as output:
             return subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
             )
+
+    def _device(self, host: str, nic: int) -> str:
+        return device_to_bind(self._plan.topology.host(host), nic)
 
     def _report(self, flow: BackgroundFlow) -> Path:
         return self._work_dir / f"iperf3-{flow.id}.json"

@@ -25,7 +25,7 @@ from typing import Any
 
 from testbed.errors import DeadlineError, LabError, TestbedError
 from testbed.lab.bringup import Lab, bring_up
-from testbed.lab.hosts import namespace, tcp_counters
+from testbed.lab.hosts import device_to_bind, namespace, tcp_counters
 from testbed.lab.ovs import datapath_flows
 from testbed.lab.stages import priority_of, window_of
 from testbed.lab.system import go_first, network_namespace, power_off, wait_until
@@ -35,6 +35,7 @@ from testbed.plan.model import Plan
 from testbed.record import layout
 from testbed.run.background import Background
 from testbed.run.probe import probe_main
+from topologies.model import Host
 from traffic.tcp_replay import Endpoint, Flow, Replay
 
 HEAD_START_NS = 5_000_000
@@ -165,14 +166,18 @@ def _flow(plan: Plan, number: int) -> Flow:
     src, dst = plan.topology.host(transfer.src), plan.topology.host(transfer.dst)
     return Flow(
         id=transfer.id,
-        src=Endpoint(src.name, src.ip, transfer.src_port),
-        dst=Endpoint(dst.name, dst.ip, transfer.dst_port),
+        src=_endpoint(src, transfer.src_nic, transfer.src_port),
+        dst=_endpoint(dst, transfer.dst_nic, transfer.dst_port),
         bytes=transfer.bytes,
         start_ns=transfer.start_ns,
         pace_bps=transfer.pace_bps,
         priority=priority_of(plan, transfer),
         window_bytes=window_of(plan, transfer),
     )
+
+
+def _endpoint(host: Host, nic: int, port: int) -> Endpoint:
+    return Endpoint(host.name, host.nic(nic).ip, port, device_to_bind(host, nic))
 
 
 def background_program(plan: Plan, record: Path, work_dir: Path) -> Program:

@@ -124,7 +124,7 @@ def _start(job: Job, kernel: Kernel | None, plan: Plan) -> None:
     if kernel is None:
         run_native(job)
     else:
-        run_uml(job, kernel, BASE_MEMORY_MB + HOST_MEMORY_MB * len(plan.topology.hosts))
+        run_uml(job, kernel, BASE_MEMORY_MB + HOST_MEMORY_MB * len(plan.topology.nics))
 
 
 @contextmanager

@@ -40,7 +40,7 @@ from testbed.lab.system import exact_timers, go_first, network_namespace, sleep_
 from testbed.lab.uring import Batch, Exchange, NoUring
 from testbed.plan.model import Plan
 from testbed.record import layout
-from topologies.model import Host, Link
+from topologies.model import Link, Nic
 
 CHANGED = "the queues of the lab changed during the run"
 
@@ -195,13 +195,13 @@ class Probe:
         self._record = record
         self._stop = False
         self._fabric = [self._switch_reader()]
-        self._hosts = [
-            self._host_reader(host.name, host.leaf, plan.topology.stages) for host in plan.topology.hosts
-        ]
-        self._hosts += [reader for host in plan.topology.hosts for reader in self._stage_readers(host)]
+        nics = plan.topology.nics.values()
+        self._hosts = [self._nic_reader(nic, plan.topology.stages) for nic in nics]
+        self._hosts += [reader for nic in nics for reader in self._stage_readers(nic)]
         self._progress = [self._progress_reader(name) for name in sorted({t.dst for t in plan.transfers})]
         self._transfers = {
-            (socket.inet_aton(plan.topology.host(t.src).ip), t.src_port): t.id for t in plan.transfers
+            (socket.inet_aton(plan.topology.host(t.src).nic(t.src_nic).ip), t.src_port): t.id
+            for t in plan.transfers
         }
         self._seen: dict[int, int] = {}
         self._read = _reading([*self._fabric, *self._hosts])
@@ -218,21 +218,20 @@ class Probe:
         return QueueReader(Netlink(NETLINK_ROUTE), "red", links, qdisc_dump_request())
 
     @staticmethod
-    def _host_reader(host: str, leaf: str, stages: tuple[Link, ...]) -> QueueReader:
-        device = f"{host}-{leaf}"
-        index = host_interface_index(host, device)
+    def _nic_reader(nic: Nic, stages: tuple[Link, ...]) -> QueueReader:
+        index = host_interface_index(nic.host, nic.up)
         # Where the GPUs' rails stand in the place of the NIC's one queue, all of them are its queue.
-        railed = any(stage.dst == host for stage in stages)
+        railed = any(stage.dst == nic.name for stage in stages)
         kind, handle = ("htb", STAGES_ROOT) if railed else ("bfifo", QUEUE_HANDLE)
-        with network_namespace(namespace(host)):
-            return QueueReader(Netlink(NETLINK_ROUTE), kind, {index: device}, qdisc_request(index, handle))
+        with network_namespace(namespace(nic.host)):
+            return QueueReader(Netlink(NETLINK_ROUTE), kind, {index: nic.up}, qdisc_request(index, handle))
 
-    def _stage_readers(self, host: Host) -> list[QueueReader]:
-        stages = stages_of(self._plan, host.name)
+    def _stage_readers(self, nic: Nic) -> list[QueueReader]:
+        stages = stages_of(self._plan, nic.name)
         if not stages:
             return []
-        index = host_interface_index(host.name, device_of(host))
-        with network_namespace(namespace(host.name)):
+        index = host_interface_index(nic.host, device_of(nic))
+        with network_namespace(namespace(nic.host)):
             requests = [qdisc_request(index, queue_handle(number)) for number in range(len(stages))]
             return [
                 QueueReader(Netlink(NETLINK_ROUTE), "bfifo", {index: stage.name}, request)

@@ -31,6 +31,7 @@ from testbed.scenario.tree import Node, Place, Table
 
 HOSTS_MAX = 64 * 250
 GPUS_MAX = 16
+NICS_MAX = 8
 
 
 class Queue(Section):
@@ -58,9 +59,7 @@ class Layer(Section):
 
     rate_bps: Annotated[int, Rate("1mbit", "1tbit")] = option("rate", "100gbit", "rate of each direction")
     delay_ns: Annotated[int, Duration("0us", "100ms")] = option("delay", "1us", "one-way propagation delay")
-    queue: Queue | None = unset(
-        "queue", "queue of this layer's ports; keys left out are as in fabric.queue"
-    )
+    queue: Queue | None = unset("queue", "queue of this layer's ports; keys left out are as in fabric.queue")
 
 
 class Fabric(Section):
@@ -68,9 +67,7 @@ class Fabric(Section):
 
     leaves: Annotated[int, Whole(1, 64)] = option("leaves", "3", "number of leaf switches")
     spines: Annotated[int, Whole(1, 64)] = option("spines", "2", "number of spine switches")
-    hosts_per_leaf: Annotated[int, Whole(1, 250)] = option(
-        "hosts_per_leaf", "4", "host ports of each leaf"
-    )
+    hosts_per_leaf: Annotated[int, Whole(1, 250)] = option("hosts_per_leaf", "4", "host ports of each leaf")
     mtu: Annotated[int, Whole(576, 9216)] = option("mtu", "4200", "largest IP packet in bytes")
     queue: Queue = section("queue", Queue, "queue of every switch port")
     host_link: Layer = section("host_link", Layer, "links between hosts and leaves")
@@ -102,6 +99,11 @@ class Prefill(Section):
         "gdr-same-switch",
         "path from each GPU to the NIC; a stage of its own where it is slower than the NIC",
     )
+    far: Annotated[RailPreset, Stretch()] = option(
+        "gpu_to_far_nic",
+        "gdr-other-numa",
+        "path from a GPU to a NIC that hosts.affinity does not give it, for transfers with from_nic",
+    )
     latency_ns: Annotated[int | None, Duration("0us", "1s", optional=True)] = unset(
         "latency", "time that path adds to each packet; left out: that of the preset"
     )
@@ -121,6 +123,11 @@ class Decode(Section):
         "nic_to_gpu",
         "gdr-same-switch",
         "path from the NIC to each GPU; a stage of its own where it is slower than the NIC",
+    )
+    far: Annotated[RailPreset, Stretch()] = option(
+        "nic_to_far_gpu",
+        "gdr-other-numa",
+        "path to a GPU from a NIC that hosts.affinity does not give it, for transfers with to_nic",
     )
     latency_ns: Annotated[int | None, Duration("0us", "1s", optional=True)] = unset(
         "latency", "time that path adds to each packet; left out: that of the preset"
@@ -149,10 +156,27 @@ class SlowRail(Section):
 class Hosts(Section):
     """Both roles."""
 
-    gpus: Annotated[int, Whole(1, GPUS_MAX)] = option("gpus_per_host", "1", "GPUs that share a host's NIC")
+    gpus: Annotated[int, Whole(1, GPUS_MAX)] = option("gpus_per_host", "1", "GPUs that share a host's NICs")
+    nics: Annotated[int, Whole(1, NICS_MAX)] = option(
+        "nics_per_host", "1", "NICs of each host, each with a leaf port and an address of its own"
+    )
+    rail_optimised: Annotated[
+        str,
+        Choice(
+            {"false": "all NICs of a host hang on one leaf", "true": "NIC i of every host hangs on leaf i"}
+        ),
+    ] = option("rail_optimised", "false", "where the NICs hang")
+    affinity: tuple[Annotated[int, Whole(1, NICS_MAX)], ...] = several(
+        "affinity", "the NIC, counted from 1, of each GPU in turn; left out: the GPUs in equal blocks"
+    )
     slow_rails: tuple[SlowRail, ...] = several("slow_rails", "hosts or GPUs slower than the others")
     prefill: Prefill = section("prefill", Prefill, "hosts that send KV")
     decode: Decode = section("decode", Decode, "hosts that receive KV")
+
+    @property
+    def on_rails(self) -> bool:
+        """Whether NIC i of every host hangs on leaf i."""
+        return self.rail_optimised == "true"
 
 
 class Transport(Section):
@@ -255,6 +279,12 @@ class Transfer(Section):
     destination_gpu: Annotated[int | None, Whole(1, GPUS_MAX, optional=True)] = unset(
         "to_gpu", "receiving GPU, counted from 1; left out: the host's GPUs in turn"
     )
+    source_nic: Annotated[int | None, Whole(1, NICS_MAX, optional=True)] = unset(
+        "from_nic", "sending NIC, counted from 1; left out: the one that hosts.affinity gives the GPU"
+    )
+    destination_nic: Annotated[int | None, Whole(1, NICS_MAX, optional=True)] = unset(
+        "to_nic", "receiving NIC, counted from 1; left out: the one that hosts.affinity gives the GPU"
+    )
     pace_bps: Annotated[int | None, Rate("1mbit", "1tbit", optional=True)] = unset(
         "rate", "the sender paces its payload at this rate; left out: as fast as TCP goes"
     )
@@ -265,6 +295,10 @@ class Background(Section):
 
     source: Annotated[str, Text(1, 15)] = required("from", "sending host, as p1")
     destination: Annotated[str, Text(1, 15)] = required("to", "receiving host, as d1")
+    source_nic: Annotated[int, Whole(1, NICS_MAX)] = option("from_nic", "1", "sending NIC, counted from 1")
+    destination_nic: Annotated[int, Whole(1, NICS_MAX)] = option(
+        "to_nic", "1", "receiving NIC, counted from 1"
+    )
     protocol: Annotated[str, Choice({"tcp": "", "udp": ""})] = option(
         "protocol", "tcp", "protocol of the flow"
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from testbed.scenario.models import Scenario, SlowRail
+from testbed.scenario.nics import crossings
 from testbed.scenario.rails import RailPreset, effective_rate_bps
 from topologies import LeafSpine, Slower, Stage
 
@@ -24,10 +25,12 @@ def place_hosts(scenario: Scenario) -> Placement:
 
     Roles with `leaves` of their own fill those in order. Otherwise prefill hosts fill leaf 1 onwards;
     decode hosts start on the first leaf without a prefill host if all of them fit from there on, and
-    take the next free ports otherwise.
+    take the next free ports otherwise. Where NIC i of every host hangs on leaf i, its leaf is the first.
     """
     fabric, hosts = scenario.fabric, scenario.hosts
-    free = dict.fromkeys(range(1, fabric.leaves + 1), fabric.hosts_per_leaf)
+    if hosts.on_rails:
+        return Placement((1,) * hosts.prefill.count, (1,) * hosts.decode.count)
+    free = dict.fromkeys(range(1, fabric.leaves + 1), fabric.hosts_per_leaf // hosts.nics)
     layouts = hosts.prefill.layout, hosts.decode.layout
     prefill = _take(free, hosts.prefill.leaves, hosts.prefill.count, layouts[0])
     decode = _take(free, hosts.decode.leaves, hosts.decode.count, layouts[1])
@@ -41,8 +44,8 @@ def place_hosts(scenario: Scenario) -> Placement:
 
 def leaf_spine(scenario: Scenario) -> LeafSpine:
     """Return what `topologies.build_leaf_spine` needs."""
-    fabric, placement = scenario.fabric, place_hosts(scenario)
-    return LeafSpine(
+    fabric, placement, hosts = scenario.fabric, place_hosts(scenario), scenario.hosts
+    spec = LeafSpine(
         leaves=fabric.leaves,
         spines=fabric.spines,
         hosts_per_leaf=fabric.hosts_per_leaf,
@@ -52,11 +55,17 @@ def leaf_spine(scenario: Scenario) -> LeafSpine:
         fabric_delay_ns=fabric.fabric_link.delay_ns,
         prefill_leaves=placement.prefill_leaves,
         decode_leaves=placement.decode_leaves,
-        gpus_per_host=scenario.hosts.gpus,
-        rail=_rail(scenario),
-        landing=_landing(scenario),
-        slower=tuple(_slower(scenario, item) for item in scenario.hosts.slow_rails),
+        gpus_per_host=hosts.gpus,
+        rail=_rail(scenario, hosts.prefill.gpu_to_nic, hosts.prefill.latency_ns),
+        landing=_landing(scenario, hosts.decode.nic_to_gpu, hosts.decode.latency_ns),
+        slower=tuple(_slower(scenario, item) for item in hosts.slow_rails),
+        nics_per_host=hosts.nics,
+        rail_optimised=hosts.on_rails,
+        affinity=hosts.affinity,
+        far_rail=_rail(scenario, hosts.prefill.far),
+        far_landing=_landing(scenario, hosts.decode.far),
     )
+    return replace(spec, crossings=crossings(scenario, spec.nic_of_gpu))
 
 
 def _slower(scenario: Scenario, item: SlowRail) -> Slower:
@@ -71,17 +80,14 @@ def landing_rate_bps(scenario: Scenario, rate_bps: int) -> int:
     return effective_rate_bps(rate_bps, decode.block_bytes, decode.block_cost_ns)
 
 
-def _rail(scenario: Scenario) -> Stage | None:
-    """Return the stage of every prefill host, None where the path is as fast as the NIC."""
-    prefill = scenario.hosts.prefill
-    return _stage(scenario, prefill.gpu_to_nic, prefill.gpu_to_nic.rate_bps, prefill.latency_ns)
+def _rail(scenario: Scenario, path: RailPreset, latency_ns: int | None = None) -> Stage | None:
+    """Return the stage of a way in a prefill host, None where it is as fast as the NIC."""
+    return _stage(scenario, path, path.rate_bps, latency_ns)
 
 
-def _landing(scenario: Scenario) -> Stage | None:
-    """Return the stage of every decode host; placing blocks takes its part of the rate."""
-    decode = scenario.hosts.decode
-    rate_bps = landing_rate_bps(scenario, decode.nic_to_gpu.rate_bps)
-    return _stage(scenario, decode.nic_to_gpu, rate_bps, decode.latency_ns)
+def _landing(scenario: Scenario, path: RailPreset, latency_ns: int | None = None) -> Stage | None:
+    """Return the stage of a way in a decode host; placing blocks takes its part of the rate."""
+    return _stage(scenario, path, landing_rate_bps(scenario, path.rate_bps), latency_ns)
 
 
 def _stage(scenario: Scenario, path: RailPreset, rate_bps: int, latency_ns: int | None) -> Stage | None:

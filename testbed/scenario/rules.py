@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from testbed.scenario.expectation import Expectation, parse_expectation
 from testbed.scenario.expression import Key, Word
 from testbed.scenario.models import Background, Pin, Queue, Scenario, Transfer
+from testbed.scenario.nic_rules import leaves_of, nic_number_problems, nic_problems
 from testbed.scenario.placement import landing_rate_bps, leaf_spine, place_hosts
 from testbed.scenario.problems import Problem
 from testbed.scenario.summary_keys import WORDS, Names, keys_below, unknown_key
@@ -35,6 +36,7 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _repeats(("hosts", "decode", "leaves"), scenario.hosts.decode.leaves)
     yield from _repeats(("routing", "hash_fields"), scenario.routing.hash_fields)
     yield from _routing(scenario)
+    yield from nic_problems(scenario)
     yield from _hosts(scenario)
     yield from _landing(scenario)
     yield from _slow_rails(scenario)
@@ -114,6 +116,8 @@ def _repeats(path: Path, values: tuple[object, ...]) -> Iterator[Problem]:
 
 def _hosts(scenario: Scenario) -> Iterator[Problem]:
     placement, hosts, leaves = place_hosts(scenario), scenario.hosts, scenario.fabric.leaves
+    if hosts.on_rails:
+        return  # where NICs hang is checked with them
     unknown = [
         *_leaves("prefill", hosts.prefill.leaves, leaves),
         *_leaves("decode", hosts.decode.leaves, leaves),
@@ -141,7 +145,8 @@ def _no_room(scenario: Scenario, role: str, count: int, listed: int) -> Problem:
         ("hosts", role, "count"),
         "is more than there are free slots",
         f"{hosts.prefill.count} prefill and {hosts.decode.count} decode hosts share the slots, and "
-        f"{leaves} x hosts_per_leaf {fabric.hosts_per_leaf} are {leaves * fabric.hosts_per_leaf}",
+        f"{leaves} x hosts_per_leaf {fabric.hosts_per_leaf}{_each(hosts.nics)} are "
+        f"{leaves * (fabric.hosts_per_leaf // hosts.nics)}",
         default=str(count),
         beside=(
             ("hosts", role, "leaves"),
@@ -150,6 +155,10 @@ def _no_room(scenario: Scenario, role: str, count: int, listed: int) -> Problem:
             ("fabric", "leaves"),
         ),
     )
+
+
+def _each(nics: int) -> str:
+    return f" / nics_per_host {nics}" if nics > 1 else ""
 
 
 def _names(scenario: Scenario) -> Iterator[Problem]:
@@ -234,7 +243,7 @@ def _routing(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _pin(path: Path, pin: Pin, scenario: Scenario) -> Iterator[Problem]:
-    names, leaves, spines = host_names(scenario), _leaf_of(scenario), scenario.fabric.spines
+    names, leaves, spines = host_names(scenario), leaves_of(scenario), scenario.fabric.spines
     if pin.spine > spines:
         yield Problem((*path, "spine"), "is no spine", f"1 to {spines}")
     ends = {"from": pin.source} if pin.destination is None else {"from": pin.source, "to": pin.destination}
@@ -242,16 +251,10 @@ def _pin(path: Path, pin: Pin, scenario: Scenario) -> Iterator[Problem]:
     for key in unknown:
         yield Problem((*path, key), "is no host", _spans(names), names)
     targets = names if pin.destination is None else (pin.destination,)
-    if not unknown and {leaves.get(name) for name in targets} == {leaves.get(pin.source)}:
+    reached = set().union(*(leaves.get(name, set()) for name in (pin.source, *targets)))
+    if not unknown and len(reached) == 1:
         wrong = "has all hosts on its leaf" if targets == names else "is on the same leaf"
         yield Problem((*path, list(ends)[-1]), wrong, "only what goes to another leaf crosses a spine")
-
-
-def _leaf_of(scenario: Scenario) -> dict[str, int]:
-    """Return the leaf of each host that has one."""
-    placement = place_hosts(scenario)
-    prefill = {f"p{number}": leaf for number, leaf in enumerate(placement.prefill_leaves, 1)}
-    return prefill | {f"d{number}": leaf for number, leaf in enumerate(placement.decode_leaves, 1)}
 
 
 def _workload(scenario: Scenario) -> Iterator[Problem]:
@@ -266,8 +269,10 @@ def _workload(scenario: Scenario) -> Iterator[Problem]:
         yield from _ends((*path, "transfers", number), transfer, names)
         yield from _gpu((*path, "transfers", number, "from_gpu"), transfer.source_gpu, scenario)
         yield from _gpu((*path, "transfers", number, "to_gpu"), transfer.destination_gpu, scenario)
+        yield from nic_number_problems((*path, "transfers", number), transfer, scenario)
     for number, flow in enumerate(workload.background):
         yield from _ends((*path, "background", number), flow, names)
+        yield from nic_number_problems((*path, "background", number), flow, scenario)
         if flow.protocol == "udp" and flow.rate_bps is None:
             at = (*path, "background", number, "rate")
             yield Problem(at, "is missing", "a udp flow needs the rate it sends at")

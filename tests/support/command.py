@@ -238,7 +238,8 @@ def predicted_paths(plan: Plan) -> list[str]:
 
 
 def _predicted_path(plan: Plan, transfer: Transfer, prediction: Prediction) -> str:
-    source, target = plan.topology.host(transfer.src), plan.topology.host(transfer.dst)
+    source = plan.topology.host(transfer.src).nic(transfer.src_nic)
+    target = plan.topology.host(transfer.dst).nic(transfer.dst_nic)
     fields: dict[str, int | str] = {
         "ipv4_src": source.ip,
         "ipv4_dst": target.ip,

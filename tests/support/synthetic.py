@@ -245,7 +245,8 @@ def datapath_flows(case: Case) -> str:
     cables = {link.name for link in case.plan.topology.links}
     lines: list[str] = []
     for transfer, path in zip(case.plan.transfers, case.paths, strict=True):
-        source, target = hosts[transfer.src], hosts[transfer.dst]
+        source = hosts[transfer.src].nic(transfer.src_nic)
+        target = hosts[transfer.dst].nic(transfer.dst_nic)
         for arrived, left in pairwise(name for name in path if name in cables):
             here, before = left.split("-")[0], arrived.split("-")[0]
             lines.append(

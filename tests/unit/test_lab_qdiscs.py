@@ -103,8 +103,8 @@ def test_the_stages_latency_lies_on_the_way_of_prefill_hosts_alone() -> None:
         "delay-near-p": 2_000 + 7_000,
         "delay-far-p": 4_000 + 7_000,
     }
-    assert ways_of(plan.topology.host("p1"), plan) == ("delay-near-p", "delay-far-p")
-    assert ways_of(plan.topology.host("d1"), plan) == ("delay-near", "delay-far")
+    assert ways_of(plan.topology.nics["p1"], plan) == ("delay-near-p", "delay-far-p")
+    assert ways_of(plan.topology.nics["d1"], plan) == ("delay-near", "delay-far")
     redirects = [line.split()[-1] for line in delay_lines(plan) if line.startswith("filter")]
     assert redirects == ["delay-near-p", "delay-far-p"] * 2 + ["delay-near", "delay-far"]
 
@@ -115,7 +115,7 @@ def test_one_side_alone_and_no_latency_at_all() -> None:
     # A rate of the scenario's own has no latency unless it is given.
     rates = small_plan(SLOW_BOTH[0], SLOW_BOTH[2])
     assert delays_ns(rates) == {"delay-near": 2_000, "delay-far": 4_000}
-    assert ways_of(rates.topology.host("p1"), rates) == ("delay-near", "delay-far")
+    assert ways_of(rates.topology.nics["p1"], rates) == ("delay-near", "delay-far")
 
 
 def test_packets_from_a_host_are_led_to_the_stage_of_their_path() -> None:

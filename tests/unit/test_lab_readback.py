@@ -210,7 +210,7 @@ PLANNED = "0a000200/ffffff00 delay-near delay-far"
 def test_a_wrong_way_to_the_delay_stages(tools: Tools, change: tuple[str, str], found: str) -> None:
     tools.answers["tc -batch -"] = text("tc-filter.txt")
     shown = filter_texts(HOST_PORTS)["leaf2-d1"]
-    host = PLAN.topology.host("d1")
+    host = PLAN.topology.nics["d1"]
     assert redirect_item(host, WAYS, shown).ok
     message = f"leaf2-d1 way to delay: {found}, not {PLANNED}"
     assert wrong([redirect_item(host, WAYS, shown.replace(*change))]) == [message]
@@ -224,7 +224,7 @@ def test_a_port_that_lost_its_filters_is_found(tools: Tools) -> None:
     texts = filter_texts(HOST_PORTS)
     assert texts == dict.fromkeys(HOST_PORTS, "")
     message = "leaf1-p1 way to delay: nothing, not 0a000100/ffffff00 delay-near delay-far"
-    assert wrong([redirect_item(PLAN.topology.host("p1"), WAYS, texts["leaf1-p1"])]) == [message]
+    assert wrong([redirect_item(PLAN.topology.nics["p1"], WAYS, texts["leaf1-p1"])]) == [message]
 
 
 # ---- hosts and switches ---------------------------------------------------------------

@@ -44,8 +44,8 @@ def test_a_host_has_its_own_stages_in_order() -> None:
 
 def test_rails_stand_at_the_nic_and_landings_behind_it() -> None:
     plan = small_plan()
-    assert device_of(plan.topology.host("p2")) == "p2-leaf1"
-    assert device_of(plan.topology.host("d1")) == "d1-landing"
+    assert device_of(plan.topology.nics["p2"]) == "p2-leaf1"
+    assert device_of(plan.topology.nics["d1"]) == "d1-landing"
 
 
 def test_classes_and_queues_are_numbered_alike_and_meet_no_other() -> None:
@@ -110,7 +110,7 @@ def test_without_a_landing_any_window_is_offered() -> None:
 
 def test_each_port_is_led_to_its_gpus_class() -> None:
     plan = small_plan(*LANDINGS)
-    assert landing_lines(plan.topology.host("d1"), stages_of(plan, "d1"), plan) == [
+    assert landing_lines(plan.topology.nics["d1"], stages_of(plan, "d1"), plan) == [
         "qdisc add dev d1-leaf2 clsact",
         "filter add dev d1-leaf2 ingress protocol ip prio 1 matchall "
         "action mirred egress redirect dev d1-landing",
@@ -121,7 +121,7 @@ def test_each_port_is_led_to_its_gpus_class() -> None:
 
 def test_ports_of_gpus_that_share_meet_in_one_class() -> None:
     plan = small_plan(*SHARED, "hosts.gpus_per_host=2", "workload.requests.count=2")
-    lines = landing_lines(plan.topology.host("d1"), stages_of(plan, "d1"), plan)
+    lines = landing_lines(plan.topology.nics["d1"], stages_of(plan, "d1"), plan)
     assert [line.split("match ")[1] for line in lines[2:]] == [
         "ip dport 5000 0xffff classid 2:1",
         "ip dport 5001 0xffff classid 2:1",
@@ -131,7 +131,7 @@ def test_ports_of_gpus_that_share_meet_in_one_class() -> None:
 def test_the_port_of_a_fast_gpu_is_led_nowhere() -> None:
     slow = "hosts.slow_rails=[{host: d1, gpu: 2, rate: 10gbit}]"
     plan = small_plan("hosts.gpus_per_host=2", slow, "workload.requests.count=2")
-    lines = landing_lines(plan.topology.host("d1"), stages_of(plan, "d1"), plan)
+    lines = landing_lines(plan.topology.nics["d1"], stages_of(plan, "d1"), plan)
     assert [line.split("match ")[1] for line in lines[2:]] == ["ip dport 5001 0xffff classid 2:1"]
 
 
@@ -183,14 +183,14 @@ def built(plan: Plan, names: list[str], parent: str, device: int) -> list[tuple[
 
 def test_rails_are_built_below_the_nics_rate(calls: list[tuple[str, str]]) -> None:
     plan, kernel = small_plan(*RAILS), Kernel()
-    stages.build_rails(kernel, plan.topology.host("p1"), plan)  # type: ignore[arg-type]
+    stages.build_rails(kernel, plan.topology.nics["p1"], plan)  # type: ignore[arg-type]
     assert kernel.asked == built(plan, ["p1g1-p1", "p1g2-p1"], "0x10001", len("p1-leaf1"))
     assert calls == []
 
 
 def test_a_landing_is_built_on_a_device_of_its_own(calls: list[tuple[str, str]]) -> None:
     plan, kernel = small_plan(*LANDINGS, "hosts.decode.buffer=100kb"), Kernel()
-    host = plan.topology.host("d1")
+    host = plan.topology.nics["d1"]
     stages.build_landing(kernel, host, plan)  # type: ignore[arg-type]
     assert kernel.asked == built(plan, ["d1-d1g1", "d1-d1g2"], "0xffffffff", len("d1-landing"))
     assert kernel.asked[2][-1] == fifo_options(100_000)
@@ -221,7 +221,7 @@ def wrong(
     monkeypatch.setattr(readback, "Netlink", lambda _family: Kernel(*classes))
     monkeypatch.setattr(readback.socket, "if_nametoindex", lambda _name: 7)
     monkeypatch.setattr(readback, "run", lambda command: buffers if "qdisc" in command else shown)
-    items = stage_items(plan.topology.host("d1"), plan)
+    items = stage_items(plan.topology.nics["d1"], plan)
     assert len(items) == 5
     return [
         f"{item.where} {item.what}: {item.found}, not {item.planned}" for item in items if not item.ok

@@ -17,5 +17,5 @@ def test_tcps_own_queue_grows_with_the_dilation(dilation: float, delay_us: int) 
     replay = Replay(
         [], congestion_control="reno", namespace=lambda _host: contextlib.nullcontext(), dilation=dilation
     )
-    with replay._socket() as sock:
+    with replay._socket("") as sock:
         assert sock.getsockopt(socket.IPPROTO_TCP, TCP_TX_DELAY) == delay_us

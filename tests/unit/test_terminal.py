@@ -17,6 +17,7 @@ from testbed.scenario import load_scenario, shipped_scenarios
 from testbed.terminal import plan_text, summary_text, table
 from tests.support.lab import small_plan
 from tests.support.synthetic import CASES, MIB, write_record
+from topologies import Host
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIOS = [
@@ -137,9 +138,10 @@ def test_why_a_run_is_not_valid_is_wrapped(summary: dict[str, Any]) -> None:
 
 def test_a_fabric_with_many_hosts_is_wrapped() -> None:
     plan = small_plan()
+    (nic,) = plan.topology.hosts[0].nics
     hosts = tuple(
-        replace(plan.topology.hosts[0], name=f"prefill{number}", ip=f"10.0.1.{number}")
-        for number in range(1, 30)
+        Host(name, "prefill", (replace(nic, name=name, ip=f"10.0.1.{number}"),))
+        for number, name in ((number, f"prefill{number}") for number in range(1, 30))
     )
     crowded = replace(plan, topology=replace(plan.topology, hosts=hosts))
     text = plan_text(crowded)
