@@ -6,8 +6,6 @@ One run of eight transfers, far enough apart in time where they should not meet.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.support.command import MIB, Run, predicted_paths, run, wire_bytes, write_scenario
