@@ -61,8 +61,9 @@ def start_controller(plan: Plan, python: str, work_dir: Path, log_dir: Path) -> 
     """Start the controller under `python`, the interpreter that has the plan's framework."""
     document, ready = work_dir / "controller.json", work_dir / "controller-ready.json"
     document.write_text(json.dumps(controller_document(plan), indent=1))
+    own_kernel = plan.backend != "native"
     command = [
-        python, "-m", "controller.main",
+        python, "-m", *(["testbed.lab.at_once"] if own_kernel else []), "controller.main",
         "--framework", plan.framework,
         "--document", str(document),
         "--ready", str(ready),

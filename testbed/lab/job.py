@@ -97,9 +97,10 @@ def prepare(job: Job, *, record_inside: str, mounts: str, own_kernel: bool) -> N
     }
     settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
     folder = shlex.quote(f"{record_inside}/{JOB_DIR}")
+    program = f"{'testbed.lab.at_once ' if own_kernel else ''}testbed.run.inside"
     (job.folder / "init.sh").write_text(
         f"{mounts}\nexec >>{folder}/init.log 2>&1\nip link set lo up\ncd /\n"
-        f"exec env -i {settings} {shlex.quote(python)} -S -m testbed.run.inside {folder}\n"
+        f"exec env -i {settings} {shlex.quote(python)} -S -m {program} {folder}\n"
     )
 
 

@@ -121,7 +121,7 @@ def test_the_controller_is_started_with_the_rules_of_the_plan(
     running = start_controller(plan, "/ryu/python", tmp_path, tmp_path)
     assert started == [
         [
-            "/ryu/python", "-m", "controller.main", "--framework", "ryu",
+            "/ryu/python", "-m", "testbed.lab.at_once", "controller.main", "--framework", "ryu",
             "--document", f"{tmp_path}/controller.json", "--ready", f"{tmp_path}/controller-ready.json",
             "--port", str(CONTROLLER_PORT),
         ]

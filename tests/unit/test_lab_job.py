@@ -54,7 +54,7 @@ def test_the_jobs_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     ]
     assert lines[4].startswith("exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run ")
     assert f"PYTHONPATH={path} PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1 {python} -S" in lines[4]
-    assert lines[4].endswith(" -m testbed.run.inside /mnt/.lab")
+    assert lines[4].endswith(" -m testbed.lab.at_once testbed.run.inside /mnt/.lab")
     assert len(lines) == 5
 
 
