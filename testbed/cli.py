@@ -14,10 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from testbed.errors import ExpectationError, InputError, MeasurementError, TestbedError
+from testbed.progress import Progress
+from testbed.regress.commands import add_commands
 
 RUNS = Path("runs")
 SEED_MAX = 2**63 - 1
@@ -50,6 +53,7 @@ def build_parser() -> argparse.ArgumentParser:
     validate.add_argument("--seeds", type=int, default=1, help="seeds 1 to N of each (default 1)")
     validate.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs side by side")
     validate.add_argument("--write", type=Path, help="write the confusion matrix as a page")
+    add_commands(partial(_add, commands), _seed)
     clean = _add(commands, "clean", "remove what interrupted runs left behind", _clean)
     clean.add_argument(
         "folder", metavar="DIR", type=Path, nargs="?", default=RUNS, help="where runs are kept"
@@ -166,12 +170,12 @@ def _run(options: argparse.Namespace) -> int:
 
     scenario, plan = _make_plan(options)
     out = options.out or RUNS / f"{plan.scenario}-{plan.seed}-{plan_hash(plan)}"
-    progress = _Progress(quiet=options.json)
+    progress = Progress(quiet=options.json)
     try:
         run_plan(plan, scenario_yaml(scenario), out, progress.step)
     finally:
         progress.end()
-    return _conclude(out, options, allow_invalid=options.allow_invalid)
+    return _conclude(out, options, scenario.expect_places, allow_invalid=options.allow_invalid)
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -181,11 +185,14 @@ def _report(options: argparse.Namespace) -> int:
         raise InputError(f"{options.record}: no such folder; give a record's, as runs/incast-1-...")
     if in_use(options.record):
         raise InputError(f"{options.record}: a run is still writing there; wait for its end")
-    return _conclude(options.record, options, allow_invalid=True)
+    return _conclude(options.record, options, (), allow_invalid=True)
 
 
-def _conclude(out: Path, options: argparse.Namespace, *, allow_invalid: bool) -> int:
-    """Analyse a record, write its outputs, print them, and return the exit code they mean."""
+def _conclude(out: Path, options: argparse.Namespace, places: Sequence[str], *, allow_invalid: bool) -> int:
+    """Analyse a record, write its outputs, print them, and return the exit code they mean.
+
+    `places` are those of the expectations, as `file:line`, where they are known.
+    """
     from testbed.analysis import write_outputs
     from testbed.checks import evaluate
     from testbed.record.reader import Record
@@ -202,10 +209,11 @@ def _conclude(out: Path, options: argparse.Namespace, *, allow_invalid: bool) ->
         print(summary_text(summary, results, out))
     if not summary["fidelity"]["valid"] and not allow_invalid:
         raise MeasurementError(f"the measurement is not valid: {summary['fidelity']['reasons'][0]}")
-    failed = [result for result in results if not result.ok]
-    if failed:
-        first = failed[0]
-        raise ExpectationError(f"expected {first.expectation}, measured {first.measured}")
+    failed = next((number for number, result in enumerate(results) if not result.ok), None)
+    if failed is not None:
+        at = f"{places[failed]}: " if places else ""
+        result = results[failed]
+        raise ExpectationError(f"{at}expected {result.expectation}, measured {result.measured}")
     return 0
 
 
@@ -215,7 +223,7 @@ def _validate(options: argparse.Namespace) -> int:
     from testbed.validate import cases, diagnose, matrix, page, right
 
     wanted = cases(options.seeds, options.scenario or None)
-    progress = _Progress(quiet=options.json)
+    progress = Progress(quiet=options.json)
     started = time.monotonic()
 
     def tell(answer: Any, done: int, total: int) -> None:
@@ -254,31 +262,6 @@ def _clean(options: argparse.Namespace) -> int:
     if not found:
         print(f"nothing to clean in {options.folder}")
     return 0
-
-
-class _Progress:
-    """Shows the current step on standard error, on one line where that is a terminal."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._live = sys.stderr.isatty()
-        self._shown = False
-
-    def step(self, name: str, elapsed_s: float) -> None:
-        """Show a step and the seconds since the start."""
-        if self._quiet:
-            return
-        text = f"{elapsed_s:6.1f} s  {name}"
-        self._shown = True
-        if self._live:
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
-        else:
-            print(text, file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        """Leave the line."""
-        if self._live and self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

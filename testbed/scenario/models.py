@@ -27,7 +27,7 @@ from testbed.scenario.kinds import (
 from testbed.scenario.problems import Problem, input_error
 from testbed.scenario.rails import RailPreset
 from testbed.scenario.sections import Section, option, required, section, several, unset
-from testbed.scenario.tree import Node, Place, Table
+from testbed.scenario.tree import Node, Place, Table, nearest_place
 
 HOSTS_MAX = 64 * 250
 GPUS_MAX = 16
@@ -406,6 +406,12 @@ class Scenario(Section):
     def tree(self) -> Node:
         """What was read: the file with `extends` merged and `--set` applied."""
         return self._tree
+
+    @property
+    def expect_places(self) -> tuple[str, ...]:
+        """Where each expectation is written, as `file:line`."""
+        numbers = range(len(self.expect))
+        return tuple(str(nearest_place(self._tree, ("expect", number))) for number in numbers)
 
     def error(self, *problems: Problem) -> InputError:
         """Return the error that reports `problems` at their places in the scenario's files."""

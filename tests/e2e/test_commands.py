@@ -120,7 +120,8 @@ def test_an_expectation_that_fails_is_exit_1(tmp_path: Path) -> None:
     scenario = write_scenario(tmp_path, SMALL + "expect:\n  - verdict.segment == spine\n")
     done = run(tmp_path / "record", scenario, expect=1)
     last = done.done.stderr.splitlines()[-1]
-    assert last == "testbed: expected verdict.segment == spine, measured dest-leaf"
+    line = len(SMALL.splitlines()) + 2
+    assert last == f"testbed: {scenario}:{line}: expected verdict.segment == spine, measured dest-leaf"
     assert manifest(done.out)["status"] == "complete"
 
 

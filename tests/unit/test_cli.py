@@ -323,7 +323,7 @@ def test_progress_on_a_terminal_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    progress = cli._Progress(quiet=False)
+    progress = cli.Progress(quiet=False)
     progress.step("open vswitch", 0.5)
     progress.step("traffic", 12.25)
     progress.end()
@@ -332,7 +332,7 @@ def test_progress_on_a_terminal_is_one_line(
 
 
 def test_quiet_progress_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = cli._Progress(quiet=True)
+    progress = cli.Progress(quiet=True)
     progress.step("traffic", 1.0)
     progress.end()
     assert capsys.readouterr() == ("", "")

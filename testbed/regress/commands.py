@@ -1,0 +1,160 @@
+"""The commands `check`, `compare` and `sweep`: their options, and the stages they call in order.
+
+What they need is imported when they run: `testbed --help` reads none of it. Called by `testbed.cli`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import (
+    ExpectationError,
+    InputError,
+    LabError,
+    MeasurementError,
+    TestbedError,
+)
+from testbed.progress import Progress
+
+RUNS = Path("runs")
+
+Add = Callable[..., argparse.ArgumentParser]
+
+
+def add_commands(add: Add, seed: Callable[[str], int]) -> None:
+    """Add the commands; `add` makes a parser from name, help, action and `as_json`, `seed` reads a seed."""
+    check = add("check", "run scenarios: do their expectations and goldens hold?", _check, as_json=True)
+    check.add_argument("scenario", metavar="S", nargs="*", help="scenarios or files (default: all shipped)")
+    _add_runs(check, seed)
+    check.add_argument("--out", type=Path, default=RUNS, help="folder for the records (default: runs)")
+    check.add_argument("--golden", metavar="DIR", type=Path, help="hold each against its golden in DIR")
+    check.add_argument("--update", action="store_true", help="write the goldens instead, where all holds")
+    check.add_argument("--junit", metavar="FILE", type=Path, help="write the outcome as JUnit XML")
+
+
+def _add_runs(parser: argparse.ArgumentParser, seed: Callable[[str], int]) -> None:
+    """Add what every command has that makes many runs."""
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="change one value of each scenario"
+    )
+    parser.add_argument("--seed", type=seed, default=1, help="the first seed (default 1)")
+    parser.add_argument("--seeds", type=count, default=1, metavar="N", help="so many seeds (default 1)")
+    parser.add_argument("--backend", choices=["auto", "native", "uml"], default="auto")
+    parser.add_argument("--clock", choices=["virtual", "real"], help="default: virtual where it can be had")
+    parser.add_argument("--jobs", type=count, metavar="N", help="runs side by side (default: what fits)")
+
+
+def count(text: str) -> int:
+    """Read a number of runs or seeds; argparse.ArgumentTypeError when it is none."""
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= value <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 10000")
+    return value
+
+
+class _Clock:
+    """Progress of many runs: how many are done and how long the rest will take."""
+
+    def __init__(self, jobs: int, *, quiet: bool) -> None:
+        self._progress = Progress(quiet=quiet)
+        self._started = time.monotonic()
+        self._seconds: list[float] = []
+        self._jobs = jobs
+
+    def tell(self, text: str, seconds: float, done: int, total: int) -> None:
+        """Show that a run has ended."""
+        from testbed.run.many import seconds_left
+
+        self._seconds.append(seconds)
+        left = seconds_left(self._seconds, total - done, self._jobs)
+        rest = f", about {_duration(left)} left" if total > done else ""
+        self._progress.step(f"{done} of {total}{rest}: {text}", time.monotonic() - self._started)
+
+    def end(self) -> None:
+        """Leave the line."""
+        self._progress.end()
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes >= 2 else f"{seconds:.0f} s"
+
+
+def _jobs(options: argparse.Namespace) -> int:
+    from testbed.run.many import default_jobs
+
+    return options.jobs or default_jobs()
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+# ---- check ----------------------------------------------------------------------------
+
+
+def _check(options: argparse.Namespace) -> int:
+    """Run every case, print the table, write JUnit and goldens, and end as the worst case did."""
+    from testbed.regress import check, text
+    from testbed.regress.junit import junit
+    from testbed.regress.toolchain import toolchain
+    from testbed.scenario import shipped_scenarios
+
+    if options.update and options.golden is None:
+        raise InputError("--update writes goldens; say where, with --golden DIR")
+    wanted = check.Wanted(
+        scenarios=options.scenario or [name for name, _ in shipped_scenarios()],
+        overrides=tuple(options.set),
+        seeds=range(options.seed, options.seed + options.seeds),
+        backend=options.backend,
+        clock=options.clock,
+        records=options.out,
+        goldens=options.golden,
+        update=options.update,
+    )
+    found = check.cases(wanted)
+    first = found[0].plan
+    tools = toolchain(first.backend, first.clock)
+    clock = _Clock(_jobs(options), quiet=options.json)
+
+    def tell(one: check.Judged, done: int, total: int) -> None:
+        clock.tell(f"{one.case.name}: {one.outcome}", one.seconds, done, total)
+
+    try:
+        judged = check.check(found, _jobs(options), tools, tell)
+    finally:
+        clock.end()
+    print(json.dumps(text.check_json(judged), indent=1) if options.json else text.check_text(judged))
+    if options.junit:
+        _write(options.junit, junit(judged))
+    if options.update:
+        written = check.update(judged, options.golden, tools)
+        if not options.json:
+            print(f"\n{len(written)} of {len(judged)} goldens written to {options.golden}{os.sep}")
+    if check.worst(judged) != check.PASSED:
+        raise _error(judged)
+    return 0
+
+
+def _error(judged: Any) -> TestbedError:
+    """Return the error of the worst outcome."""
+    from testbed.regress.check import EXIT_CODES, PASSED, worst
+
+    outcome = worst(judged)
+    bad = [one for one in judged if one.outcome != PASSED]
+    first = next(one for one in bad if one.outcome == outcome)
+    told = [*([first.reason] if first.reason else []), *first.failures]
+    why = told[0] if told else f"its golden {first.golden.golden} does not hold"
+    kinds: list[type[TestbedError]] = [ExpectationError, InputError, LabError, MeasurementError]
+    kind = next(kind for kind in kinds if kind.exit_code == EXIT_CODES[outcome])
+    return kind(f"{len(bad)} of {len(judged)} runs did not pass; {first.case.name}: {why}")
