@@ -96,7 +96,7 @@ def _transfer_lines(plan: Plan) -> list[str]:
     rows = [
         [
             f"{transfer.id}",
-            f"{transfer.src} -> {transfer.dst}",
+            f"{_nic(plan, transfer.src, transfer.src_nic)} -> {_nic(plan, transfer.dst, transfer.dst_nic)}",
             format_bytes(transfer.bytes),
             format_ns(transfer.start_ns),
             f"{transfer.src_port}",
@@ -111,11 +111,15 @@ def _transfer_lines(plan: Plan) -> list[str]:
     return [*lines, f"  {format_count(len(plan.transfers))} transfers, {total} in all{rest}"]
 
 
+def _nic(plan: Plan, host: str, number: int) -> str:
+    return plan.topology.host(host).nic(number).name
+
+
 def _background_lines(plan: Plan) -> list[str]:
     rows = [
         [
             f"{flow.id}",
-            f"{flow.src} -> {flow.dst}",
+            f"{_nic(plan, flow.src, flow.src_nic)} -> {_nic(plan, flow.dst, flow.dst_nic)}",
             flow.protocol,
             format_rate(flow.rate_bps) if flow.rate_bps else "as fast as it goes",
             format_ns(flow.start_ns),

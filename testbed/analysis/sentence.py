@@ -44,7 +44,10 @@ def sentence(
         return "No transfer completed, so nothing can be said about where the time went."
     if not found:
         return _nobody(whole, slowdown)
-    clauses = [_clause(culprit, culprit is found[0], of_all, tail, links) for culprit in found]
+    clauses = [
+        _clause(culprit, culprit is found[0], of_all, tail, links) + _idle(links[culprit.link], fabric)
+        for culprit in found
+    ]
     names = " and ".join(culprit.segment for culprit in found)
     return f"{names} held up the transfers: {'; '.join(clauses)}{_meanwhile(fabric)}."
 
@@ -73,6 +76,19 @@ def _clause(culprit: Culprit, first: bool, of_all: bool, tail: Blame, links: Lin
     one = culprit.link_share >= ONE_LINK_SHARE * culprit.share
     share = culprit.link_share if one else culprit.share
     return f"{_amount(culprit, share, one, first, of_all, tail)} to {_place(culprit, one, links)}"
+
+
+def _idle(link: Mapping[str, Any], fabric: Mapping[str, Any]) -> str:
+    """Say which NICs stood idle beside that of the culprit, where it is a host's that has several."""
+    for use in fabric.get("nics", {}).values():
+        if use["busiest"] in (link["from"], link["to"]) and use["idle"]:
+            idle = f"{_some(use['idle'])} carried nothing"
+            return f" and carried {_percent(use['share'])} of its host's KV ({idle})"
+    return ""
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _amount(culprit: Culprit, share: float, one: bool, first: bool, of_all: bool, tail: Blame) -> str:

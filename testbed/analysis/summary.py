@@ -21,6 +21,7 @@ from testbed.analysis.events import events
 from testbed.analysis.fidelity import fidelity
 from testbed.analysis.links import fabric_utilisation, summarise_links
 from testbed.analysis.losses import SENDER, TransferLoss, transfer_losses
+from testbed.analysis.nics import nic_use
 from testbed.analysis.stats import NS_PER_MS, rounded
 from testbed.analysis.transfers import summarise_transfers, summarise_ttft
 from testbed.analysis.verdict import verdict
@@ -77,10 +78,12 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
     for name, entry in links.items():
         entry["lost_ms"] = math.fsum(loss.by_link.get(name, 0.0) for loss in losses) / NS_PER_MS
     cables = {link.name for link in plan.topology.links}
-    fabric = {
+    fabric: dict[str, Any] = {
         "utilisation": fabric_utilisation(links),
         "limiting_links": limiting_links(losses, record.paths),
     }
+    if nics := nic_use(plan.topology, links):
+        fabric["nics"] = nics
     judged = verdict(losses, links, fabric, transfers["slowdown"], cables)
     summary: dict[str, Any] = rounded(
         {

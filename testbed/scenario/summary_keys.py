@@ -40,7 +40,7 @@ KEYS: Tree = {
             "queue_bytes": dict.fromkeys(("mean", "p99", "max")),
         }
     },
-    "fabric": dict.fromkeys(("utilisation", "limiting_links")),
+    "fabric": {**dict.fromkeys(("utilisation", "limiting_links")), "nics": {ANYTHING: None}},
     "verdict": {
         **dict.fromkeys(("segment", "link", "share", "link_share", "scope", "text", "culprits")),
         **dict.fromkeys(("lost_ms", "unavoidable_ms")),

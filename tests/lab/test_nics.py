@@ -133,3 +133,10 @@ def test_every_nic_is_read_back(rails: Run) -> None:
         assert by_place[nic.host, f"ipv4/conf/{nic.up}/rp_filter"] == "['0']"
         assert (nic.down, "way to delay") in by_place
     assert by_place["p1g1-p1n2", "rate class"] == by_place["d2n2-d2g1", "rate class"] == "True"
+
+
+def test_how_a_hosts_kv_is_spread_over_its_nics_is_told(rails: Run) -> None:
+    uses = rails.summary["fabric"]["nics"]
+    assert {name: use["idle"] for name, use in uses.items()} == {"p1": [], "p2": [], "d1": [], "d2": []}
+    # Of p1's five transfers of one size three left by the second NIC; headers and ACKs are less than 1 %.
+    assert (uses["p1"]["busiest"], uses["p1"]["share"]) == ("p1n2", pytest.approx(3 / 5, abs=0.01))

@@ -104,6 +104,14 @@ def two_culprits(size: int = 16 * MIB, dilation: float = 1) -> Case:
     return _case("two-culprits", topology, pairs, size, dilation)
 
 
+def one_rail_of_four(size: int = 16 * MIB, dilation: float = 1) -> Case:
+    """Three of four GPUs use the first of four NICs, the other the second: p1n1-leaf1 is shared."""
+    affinity = (1, 1, 1, 2)
+    topology = _topology([1], [1], fabric_gbps=400, leaves=4, affinity=affinity)
+    pairs = [("p1", "d1")] * len(affinity)
+    return _case("one-rail-of-four", topology, pairs, size, dilation, gpus=(1, 2, 3, 4))
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "incast": incast,
     "baseline": baseline,
@@ -114,6 +122,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "slow-rail": slow_rail,
     "slow-landing": slow_landing,
     "two-culprits": two_culprits,
+    "one-rail-of-four": one_rail_of_four,
 }
 
 
@@ -124,7 +133,9 @@ def _topology(
     leaves: int | None = None,
     landing: Stage | None = None,
     slower: tuple[Slower, ...] = (),
+    affinity: tuple[int, ...] = (),
 ) -> Topology:
+    """With an `affinity`, a host has as many GPUs and NICs as that is long, NIC i on leaf i."""
     return build_leaf_spine(
         LeafSpine(
             leaves=leaves or max(*prefill, *decode, 3),
@@ -138,6 +149,10 @@ def _topology(
             decode_leaves=tuple(decode),
             landing=landing,
             slower=slower,
+            gpus_per_host=len(affinity) or 1,
+            nics_per_host=len(affinity) or 1,
+            rail_optimised=bool(affinity),
+            affinity=affinity,
         )
     )
 
@@ -149,14 +164,19 @@ def _case(
     size: int,
     dilation: float,
     spine_of: Sequence[int] = (),
+    gpus: Sequence[int] = (),
 ) -> Case:
-    choices = [topology.candidate_paths(*pair) for pair in pairs]
+    used = [(gpu, topology.hosts[0].affinity[gpu - 1]) for gpu in gpus or [1] * len(pairs)]
+    choices = [topology.candidate_paths(*pair, nic, nic) for pair, (_, nic) in zip(pairs, used, strict=True)]
     spines = spine_of or range(len(pairs))
     paths = tuple(
-        topology.through_hosts(src, 1, dst, 1, choice[spine % len(choice)])
-        for (src, dst), choice, spine in zip(pairs, choices, spines, strict=True)
+        topology.through_hosts(src, gpu, dst, gpu, choice[spine % len(choice)])
+        for (src, dst), choice, spine, (gpu, _) in zip(pairs, choices, spines, used, strict=True)
     )
-    transfers = tuple(_transfer(topology, i, *pair, size) for i, pair in enumerate(pairs))
+    transfers = tuple(
+        replace(_transfer(topology, i, *pair, size), src_gpu=gpu, dst_gpu=gpu, src_nic=nic, dst_nic=nic)
+        for i, (pair, (gpu, nic)) in enumerate(zip(pairs, used, strict=True))
+    )
     plan = Plan(
         format_version=1,
         scenario=name,

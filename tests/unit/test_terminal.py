@@ -143,7 +143,7 @@ def test_a_fabric_with_many_hosts_is_wrapped() -> None:
         Host(name, "prefill", (replace(nic, name=name, ip=f"10.0.1.{number}"),))
         for number, name in ((number, f"prefill{number}") for number in range(1, 30))
     )
-    crowded = replace(plan, topology=replace(plan.topology, hosts=hosts))
+    crowded = replace(plan, topology=replace(plan.topology, hosts=hosts), transfers=())
     text = plan_text(crowded)
     assert widest(text) <= 80
     assert "prefill29(10.0.1.29)" in text

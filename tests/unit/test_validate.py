@@ -24,6 +24,7 @@ DECLARED = {
     "incast": ("dest-leaf",),
     "network-idle": (NOBODY,),
     "one-sender-landing": ("dest-landing",),
+    "rail-imbalance": ("source-rail",),
     "rail-not-leaf": ("source-rail",),
     "slow-landing": ("dest-landing",),
     "source-leaf-burst": ("source-leaf",),
