@@ -77,7 +77,7 @@ def bring_up(
     controller = start_controller(plan, controller_python, work_dir, log_dir)
     progress(f"{len(plan.topology.hosts)} hosts, {len(plan.topology.switches)} switches")
     if plan.backend != "native":
-        tune_own_kernel(plan.transport.congestion_control)
+        tune_own_kernel(plan.transport.tcp_congestion_control)
     net = build_network(plan)
     net.start()
     progress("addresses and queues")

@@ -67,7 +67,7 @@ def sysctls(plan: Plan) -> dict[str, str]:
     alone: there, the programs choose for each connection, which root may, and report what it got.
     """
     own_kernel = plan.backend != "native"
-    default = {"ipv4/tcp_congestion_control": plan.transport.congestion_control} if own_kernel else {}
+    default = {"ipv4/tcp_congestion_control": plan.transport.tcp_congestion_control} if own_kernel else {}
     return default | {
         "ipv4/tcp_ecn": "1" if plan.transport.ecn else "0",
         "ipv4/tcp_ecn_fallback": "0",

@@ -5,7 +5,8 @@ the rate of its rail, under the class that has the rate of the NIC. (A detour ov
 be simpler, but a redirected packet is a copy whose sender believes it sent: TCP would fill the queue
 to its limit.) At a decode host an `ifb` takes what arrives and holds it at the rate of the landing.
 What belongs to no transfer (ACKs, background load) passes unshaped. A sender's packets find their
-class by the socket's priority, a receiver's by their destination port, one for each GPU.
+class by the socket's priority, a receiver's by their destination port, one for each GPU, or with RoCE by
+their queue pair.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from topologies.model import Link, Nic
 
 ROOT = 0x00020000
 _FIRST_QUEUE = 0x20
+_QP_GPU_AT = 20 + 8 + 5
+"""Where in a RoCE packet, from its IP header on, the first byte of the queue pair stands: its GPU."""
+
 TCP_HEADERS = 52
 """Headers of IP and TCP with timestamps, part of every packet's mtu."""
 
@@ -73,9 +77,10 @@ def landing_lines(nic: Nic, stages: list[Link], plan: Plan) -> list[str]:
     for port, gpu in sorted({(transfer.dst_port, transfer.dst_gpu) for transfer in arriving}):
         stage = plan.topology.landing(nic.host, gpu, number)
         if stage in stages:
+            gpu_match = f"match u8 0x{gpu:02x} 0xff at {_QP_GPU_AT} " if plan.transport.roce else ""
             lines.append(
                 f"filter add dev {device} parent 2: protocol ip prio 1 u32 "
-                f"match ip dport {port} 0xffff classid 2:{stages.index(stage) + 1:x}"
+                f"match ip dport {port} 0xffff {gpu_match}classid 2:{stages.index(stage) + 1:x}"
             )
     return lines
 

@@ -24,6 +24,7 @@ from testbed.plan.model import (
     Pin,
     Plan,
     Queue,
+    Roce,
     Routing,
     Transfer,
     Transport,
@@ -34,6 +35,8 @@ from testbed.scenario.placement import leaf_spine
 from testbed.scenario.problems import Problem
 from topologies import Topology, build_leaf_spine
 from topologies.model import DEST_LANDING, Link, Nic
+from traffic.roce.geometry import wire_bytes as roce_wire_bytes
+from traffic.roce.packets import ROCE_PORT
 
 __all__ = ["build_plan", "dilated", "plan_hash", "wire_bytes"]
 
@@ -63,7 +66,7 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
     _check_clock(scenario, clock)
     spec = leaf_spine(scenario)
     topology = build_leaf_spine(spec)
-    routes = _Routes(topology, scenario.fabric.mtu)
+    routes = _Routes(topology, scenario)
     transfers = _transfers(scenario, seed, routes, Ends(spec.nic_of_gpu))
     background = _background(scenario)
     ideal_ns = ideal_last_end_ns([routes.flow(transfer) for transfer in transfers], routes.capacities_bps)
@@ -110,7 +113,10 @@ def _routing(scenario: Scenario, seed: int) -> Routing:
     routing = scenario.routing
     pins = (Pin(pin.source, pin.destination, f"spine{pin.spine}") for pin in routing.pinned)
     poll_ns = routing.poll_ns if routing.policy == "least-loaded" else 0
-    return Routing(routing.policy, routing.hashed, _hash_seed(seed), tuple(pins), poll_ns)
+    hashed = routing.hashed
+    if scenario.transport.kind == "roce" and "hash_fields" not in routing.model_fields_set:
+        hashed = tuple(name.replace("tcp_", "udp_") for name in hashed)
+    return Routing(routing.policy, hashed, _hash_seed(seed), tuple(pins), poll_ns)
 
 
 def _hash_seed(seed: int) -> int:
@@ -119,7 +125,23 @@ def _hash_seed(seed: int) -> int:
 
 def _transport(scenario: Scenario) -> Transport:
     transport = scenario.transport
-    return Transport(transport.kind, transport.congestion_control, transport.ecn_on, transport.rto_min_ns)
+    roce = _roce(scenario) if transport.kind == "roce" else None
+    name = transport.congestion_control if roce is None else f"dcqcn {transport.dcqcn}"
+    return Transport(transport.kind, name, transport.ecn_on, transport.rto_min_ns, roce)
+
+
+def _roce(scenario: Scenario) -> Roce:
+    transport, fabric = scenario.transport, scenario.fabric
+    return Roce(
+        mtu=transport.payload(fabric.mtu),
+        operation=transport.operation,
+        recovery=transport.recovery,
+        message_bytes=transport.message_bytes,
+        window_bytes=transport.window_bytes or 0,
+        ack_timeout_ns=transport.ack_timeout_ns,
+        tick_ns=transport.tick_ns,
+        dcqcn=transport.parameters(fabric.host_link.rate_bps),
+    )
 
 
 def _queues(scenario: Scenario, topology: Topology) -> tuple[Queue, ...]:
@@ -245,8 +267,9 @@ def _deadline(scenario: Scenario, ideal_ns: int, background: tuple[BackgroundFlo
 class _Routes:
     """Rates, delays and shared resources of the paths between NICs; looked up, not searched."""
 
-    def __init__(self, topology: Topology, mtu: int) -> None:
-        self.topology, self.mtu = topology, mtu
+    def __init__(self, topology: Topology, scenario: Scenario) -> None:
+        self.topology = topology
+        self.mtu, self.roce = scenario.fabric.mtu, _transport(scenario).roce
         self.nic_of = {
             (host.name, number): nic for host in topology.hosts for number, nic in enumerate(host.nics, 1)
         }
@@ -293,7 +316,7 @@ class _Routes:
         """
         src, dst = ends
         path = self.path(self.nic_of[src.host, src.nic], self.nic_of[dst.host, dst.nic])
-        wire = wire_bytes(size_bytes, self.mtu)
+        wire = self._wire_bytes(size_bytes)
         bits_ns = wire * 8 * 1_000_000_000
         serial_ns = -(-bits_ns // min(link.rate_bps for link in path))
         return Transfer(
@@ -304,7 +327,7 @@ class _Routes:
             wire_bytes=wire,
             start_ns=wanted.start_ns,
             src_port=port,
-            dst_port=TRANSFER_PORT + dst.gpu - 1,
+            dst_port=ROCE_PORT if self.roce else TRANSFER_PORT + dst.gpu - 1,
             ideal_ns=serial_ns + sum(link.delay_ns for link in path),
             pace_bps=wanted.pace_bps,
             src_gpu=src.gpu,
@@ -312,6 +335,12 @@ class _Routes:
             src_nic=src.nic,
             dst_nic=dst.nic,
         )
+
+    def _wire_bytes(self, size_bytes: int) -> int:
+        if self.roce is None:
+            return wire_bytes(size_bytes, self.mtu)
+        own = self.roce
+        return roce_wire_bytes(size_bytes, own.mtu, own.message_bytes, read=own.operation == "read")
 
     def flow(self, transfer: Transfer) -> Flow:
         """Return the transfer as the fluid model takes it."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from testbed.plan.model import BackgroundFlow, Plan, Transfer
+from testbed.plan.model import BackgroundFlow, Plan, Roce, Transfer, Transport
 from topologies.model import Link, Topology
+from traffic.roce.dcqcn import Parameters
 
 
 def dilated(plan: Plan) -> Plan:
@@ -23,7 +24,7 @@ def dilated(plan: Plan) -> Plan:
     return replace(
         plan,
         topology=_topology(plan.topology, k),
-        transport=replace(plan.transport, rto_min_ns=_times(plan.transport.rto_min_ns, k)),
+        transport=_transport(plan.transport, k),
         routing=replace(plan.routing, poll_ns=_times(plan.routing.poll_ns, k)),
         transfers=tuple(_transfer(transfer, k) for transfer in plan.transfers),
         background=tuple(_background(flow, k) for flow in plan.background),
@@ -44,6 +45,36 @@ def _times(value: int, k: float) -> int:
 def _slowed(rate_bps: int, k: float) -> int:
     # A rate of 0 means unlimited, so nothing else may become 0.
     return max(1, round(rate_bps / k)) if rate_bps else 0
+
+
+def _transport(transport: Transport, k: float) -> Transport:
+    roce = None if transport.roce is None else _roce(transport.roce, k)
+    return replace(transport, rto_min_ns=_times(transport.rto_min_ns, k), roce=roce)
+
+
+def _roce(roce: Roce, k: float) -> Roce:
+    dcqcn = None if roce.dcqcn is None else _dcqcn(roce.dcqcn, k)
+    return replace(
+        roce,
+        ack_timeout_ns=_times(roce.ack_timeout_ns, k),
+        tick_ns=_times(roce.tick_ns, k),
+        dcqcn=dcqcn,
+    )
+
+
+def _dcqcn(own: Parameters, k: float) -> Parameters:
+    """All timers k times as long and all rates a k-th, bytes as they are: the same fixed point, k times
+    slower."""
+    return replace(
+        own,
+        cnp_interval_ns=_times(own.cnp_interval_ns, k),
+        alpha_timer_ns=_times(own.alpha_timer_ns, k),
+        rate_timer_ns=_times(own.rate_timer_ns, k),
+        cut_interval_ns=_times(own.cut_interval_ns, k),
+        additive_bps=_slowed(own.additive_bps, k),
+        hyper_bps=_slowed(own.hyper_bps, k),
+        min_rate_bps=_slowed(own.min_rate_bps, k),
+    )
 
 
 def _topology(topology: Topology, k: float) -> Topology:

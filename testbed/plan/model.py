@@ -1,8 +1,8 @@
 """The plan: everything that will happen in a run, as plain frozen values.
 
 A plan is computed without root from a scenario and a seed, is handed to the lab as a JSON file, and
-is part of every record. This module imports the standard library and `topologies` only, because it
-is loaded inside the lab as well.
+is part of every record. This module imports the standard library, `topologies` and parameters of `traffic`
+only, because it is loaded inside the lab as well.
 
 Times are nanoseconds and rates bits per second, in the scenario's own (undilated) time. The lab
 itself runs `dilated(plan)`.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topologies.model import Topology
+from traffic.roce.dcqcn import Parameters
 
 FORMAT_VERSION = 1
 
@@ -36,13 +37,40 @@ class Queue:
 
 
 @dataclass(frozen=True)
+class Roce:
+    """RoCEv2 queue pairs: payload of a packet, `write` or `read`, recovery, and DCQCN (None: off).
+
+    `window_bytes` 0 is no window, `tick_ns` how much the program that runs them joins.
+    """
+
+    mtu: int
+    operation: str
+    recovery: str
+    message_bytes: int
+    window_bytes: int
+    ack_timeout_ns: int
+    tick_ns: int
+    dcqcn: Parameters | None
+
+
+@dataclass(frozen=True)
 class Transport:
-    """TCP as the hosts run it: congestion control, ECN negotiation, shortest RTO."""
+    """How transfers are carried, and TCP as the hosts run it: ECN negotiation, shortest RTO.
+
+    `kind` is `tcp`, with Linux's `congestion_control`, or `roce`, with `roce` given and the name of DCQCN's
+    parameter set.
+    """
 
     kind: str
     congestion_control: str
     ecn: bool
     rto_min_ns: int
+    roce: Roce | None = None
+
+    @property
+    def tcp_congestion_control(self) -> str:
+        """What TCP connections use: the transfers', or beside RoCE the background's."""
+        return self.congestion_control if self.kind == "tcp" else "dctcp"
 
 
 @dataclass(frozen=True)

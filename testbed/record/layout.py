@@ -23,6 +23,7 @@ DATAPATH_FLOWS = "raw/datapath-flows.txt"
 FACTS = "raw/facts.json"
 BACKGROUND = "raw/background.json"
 TCP_COUNTERS = "raw/tcp-counters.json"
+ROCE_COUNTERS = "raw/roce-counters.json"
 LOGS = "logs"
 
 SUMMARY = "summary.json"

@@ -111,7 +111,7 @@ class Background:
 
     def _start_client(self, flow: BackgroundFlow) -> subprocess.Popen[bytes]:
         address = self._plan.topology.host(flow.dst).nic(flow.dst_nic).ip
-        control, device = self._plan.transport.congestion_control, self._device(flow.src, flow.src_nic)
+        control, device = self._plan.transport.tcp_congestion_control, self._device(flow.src, flow.src_nic)
         command = client_command(flow, address, control, device)
         with self._report(flow).open("wb") as output:
             return subprocess.Popen(

@@ -35,6 +35,7 @@ from testbed.plan.model import Plan
 from testbed.record import layout
 from testbed.run.background import Background
 from testbed.run.probe import probe_main
+from testbed.run.roce import RoceRun
 from topologies.model import Host
 from traffic.tcp_replay import Endpoint, Flow, Replay
 
@@ -143,12 +144,8 @@ def replay_program(plan: Plan, record: Path) -> Program:
         # Mininet's start has lowered the limit for everybody (`mininet_net.OPEN_FILES`).
         files = OTHER_FILES + 2 * len(plan.transfers) + len(plan.topology.hosts)
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-        replay = Replay(
-            [_flow(plan, transfer.id) for transfer in plan.transfers],
-            congestion_control=plan.transport.congestion_control,
-            namespace=lambda host: network_namespace(namespace(host)),
-            dilation=plan.dilation,
-        )
+        flows = [_flow(plan, transfer.id) for transfer in plan.transfers]
+        replay = RoceRun(plan, flows, record) if plan.transport.roce else _tcp_replay(plan, flows)
         replay.prepare()
         if plan.clock == "virtual":
             go_first()
@@ -159,6 +156,15 @@ def replay_program(plan: Plan, record: Path) -> Program:
         (record / layout.OUTCOMES).write_text(json.dumps(replay.outcomes(), indent=1) + "\n")
 
     return program
+
+
+def _tcp_replay(plan: Plan, flows: list[Flow]) -> Replay:
+    return Replay(
+        flows,
+        congestion_control=plan.transport.congestion_control,
+        namespace=lambda host: network_namespace(namespace(host)),
+        dilation=plan.dilation,
+    )
 
 
 def _flow(plan: Plan, number: int) -> Flow:

@@ -198,7 +198,10 @@ class Probe:
         nics = plan.topology.nics.values()
         self._hosts = [self._nic_reader(nic, plan.topology.stages) for nic in nics]
         self._hosts += [reader for nic in nics for reader in self._stage_readers(nic)]
-        self._progress = [self._progress_reader(name) for name in sorted({t.dst for t in plan.transfers})]
+        # RoCE is no socket of the kernel's: its program tells the progress itself.
+        told = plan.transport.kind == "roce"
+        receivers = set() if told else {t.dst for t in plan.transfers}
+        self._progress = [self._progress_reader(name) for name in sorted(receivers)]
         self._transfers = {
             (socket.inet_aton(plan.topology.host(t.src).nic(t.src_nic).ip), t.src_port): t.id
             for t in plan.transfers
@@ -206,7 +209,7 @@ class Probe:
         self._seen: dict[int, int] = {}
         self._read = _reading([*self._fabric, *self._hosts])
         self._files = {group: RowFile(record / layout.samples_rows(group)) for group in self._groups()}
-        self._progress_file = RowFile(record / layout.PROGRESS)
+        self._progress_file = None if told else RowFile(record / layout.PROGRESS)
 
     def _groups(self) -> dict[str, list[QueueReader]]:
         return {layout.FABRIC: self._fabric, layout.HOSTS: self._hosts}
@@ -283,11 +286,13 @@ class Probe:
 
     def _note_progress(self, now_ns: int, transfer: int | None, received: int) -> None:
         if transfer is not None and received and self._seen.get(transfer) != received:
+            assert self._progress_file is not None
             self._seen[transfer] = received
             self._progress_file.add((now_ns, transfer, received))
 
     def _finish(self) -> None:
-        self._progress_file.close()
+        if self._progress_file is not None:
+            self._progress_file.close()
         for group, readers in self._groups().items():
             self._files[group].close()
             header: dict[str, Any] = {

@@ -21,6 +21,7 @@ from testbed.scenario.models import Scenario
 from testbed.scenario.problems import Problem, input_error, nearest, shown
 from testbed.scenario.schema import Option, keys, option_at
 from testbed.scenario.sections import Section
+from testbed.scenario.transport import without_other_kind
 from testbed.scenario.tree import (
     Leaf,
     Node,
@@ -118,7 +119,10 @@ def _read_with_bases(path: FilePath, extending: tuple[str, ...]) -> Node:
     entries = dict(tree.entries)
     base = entries.pop("extends", None)
     own = replace(tree, entries=entries)
-    return own if base is None else merge(_read_base(base, path, (*extending, os.path.realpath(path))), own)
+    if base is None:
+        return own
+    inherited = _read_base(base, path, (*extending, os.path.realpath(path)))
+    return merge(without_other_kind(inherited, find(own, ("transport", "kind"))), own)
 
 
 def _read_base(node: Node, path: FilePath, extending: tuple[str, ...]) -> Node:
@@ -145,7 +149,10 @@ def _overridden(tree: Node, override: str, rank: int) -> Node:
         raise InputError(f"{place}: is no assignment; write path.to.key=value")
     if steps == ["extends"]:
         raise InputError(f"{place}: extends: cannot be set; write it in a file")
-    return put(tree, steps, read_value(text.strip(), place))
+    value = read_value(text.strip(), place)
+    if steps == ["transport", "kind"]:
+        tree = without_other_kind(tree, value)
+    return put(tree, steps, value)
 
 
 def _with_layer_queues(tree: Node) -> Node:

@@ -27,6 +27,7 @@ from testbed.scenario.kinds import (
 from testbed.scenario.problems import Problem, input_error
 from testbed.scenario.rails import RailPreset
 from testbed.scenario.sections import Section, option, required, section, several, unset
+from testbed.scenario.transport import Transport
 from testbed.scenario.tree import Node, Place, Table, nearest_place
 
 HOSTS_MAX = 64 * 250
@@ -179,26 +180,6 @@ class Hosts(Section):
         return self.rail_optimised == "true"
 
 
-class Transport(Section):
-    """TCP as the hosts run it."""
-
-    kind: Annotated[str, Choice({"tcp": ""})] = option("kind", "tcp", "transport of the transfers")
-    congestion_control: Annotated[str, Choice(dict.fromkeys(("dctcp", "cubic", "reno", "bbr"), ""))] = option(
-        "congestion_control", "dctcp", "Linux congestion control of the transfers"
-    )
-    ecn: Annotated[str, Choice({"auto": "true for dctcp, else false", "true": "", "false": ""})] = option(
-        "ecn", "auto", "whether connections negotiate ECN"
-    )
-    rto_min_ns: Annotated[int, Duration("1ms", "1s")] = option(
-        "rto_min", "1ms", "shortest retransmission timeout"
-    )
-
-    @property
-    def ecn_on(self) -> bool:
-        """Whether ECN is negotiated, with `auto` resolved."""
-        return self.congestion_control == "dctcp" if self.ecn == "auto" else self.ecn == "true"
-
-
 HASH_FIELDS = ("ipv4_src", "ipv4_dst", "tcp_src", "tcp_dst", "udp_src", "udp_dst")
 
 
@@ -238,7 +219,9 @@ class Routing(Section):
 
     policy: Annotated[str, Choice(_POLICIES)] = option("policy", "ecmp", "how a leaf chooses a spine")
     hash_fields: tuple[Annotated[str, Choice(dict.fromkeys(HASH_FIELDS, ""))], ...] = several(
-        "hash_fields", "header fields that are hashed", HASH_FIELDS[:4]
+        "hash_fields",
+        "header fields that are hashed; with roce the default has the ports of udp",
+        HASH_FIELDS[:4],
     )
     pinned: tuple[Pin, ...] = several("pinned", "the paths of policy pinned")
     poll_ns: Annotated[int, Duration("100us", "1s")] = option(

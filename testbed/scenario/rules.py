@@ -14,6 +14,7 @@ from testbed.scenario.nic_rules import leaves_of, nic_number_problems, nic_probl
 from testbed.scenario.placement import landing_rate_bps, leaf_spine, place_hosts
 from testbed.scenario.problems import Problem
 from testbed.scenario.summary_keys import WORDS, Names, keys_below, unknown_key
+from testbed.scenario.transport import transport_problems
 from testbed.scenario.tree import Path
 from testbed.units import format_bytes, format_rate
 from topologies import build_leaf_spine
@@ -35,6 +36,7 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _repeats(("hosts", "prefill", "leaves"), scenario.hosts.prefill.leaves)
     yield from _repeats(("hosts", "decode", "leaves"), scenario.hosts.decode.leaves)
     yield from _repeats(("routing", "hash_fields"), scenario.routing.hash_fields)
+    yield from _transport(scenario)
     yield from _routing(scenario)
     yield from nic_problems(scenario)
     yield from _hosts(scenario)
@@ -43,6 +45,12 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _latencies(scenario)
     yield from _workload(scenario)
     yield from _expectations(scenario)
+
+
+def _transport(scenario: Scenario) -> Iterator[Problem]:
+    fabric, routing = scenario.fabric, scenario.routing
+    given = routing.hash_fields if "hash_fields" in routing.model_fields_set else None
+    yield from transport_problems(scenario.transport, fabric.mtu, fabric.host_link.rate_bps, given)
 
 
 def _expectations(scenario: Scenario) -> Iterator[Problem]:
