@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from testbed.errors import ExpectationError, InputError, MeasurementError, TestbedError
-from testbed.progress import Progress
+from testbed.progress import Progress, write
 from testbed.regress.commands import add_commands
 
 RUNS = Path("runs")
@@ -46,6 +46,8 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--allow-invalid", action="store_true", help="exit 0 though the measurement is not valid"
     )
+    shell = _add(commands, "shell", "Mininet's prompt in the running lab of a scenario", _shell)
+    _add_scenario(shell)
     report = _add(commands, "report", "analysis and page again, from a record", _report, as_json=True)
     report.add_argument("record", metavar="DIR", type=Path, help="a record's folder")
     validate = _add(commands, "validate", "is the right culprit named?", _validate, as_json=True)
@@ -101,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt as error:
         number = signal.Signals(getattr(error, "number", signal.SIGINT))  # `run.launch.Aborted` has one
-        print(f"testbed: ended by {number.name}", file=sys.stderr)
+        write(f"testbed: ended by {number.name}\n")
         return 128 + number
     except BrokenPipeError:
         sys.stderr.close()
@@ -176,6 +178,28 @@ def _run(options: argparse.Namespace) -> int:
     finally:
         progress.end()
     return _conclude(out, options, scenario.expect_places, allow_invalid=options.allow_invalid)
+
+
+def _shell(options: argparse.Namespace) -> int:
+    from testbed.run.shell import read_commands, run_shell
+    from testbed.scenario.dump import scenario_yaml
+
+    scenario, plan = _make_plan(options)
+    commands = read_commands(sys.stdin, sys.stdout)
+    out = RUNS / f"shell-{plan.scenario}-{os.getpid()}"
+    progress = Progress(quiet=False)
+
+    def tell(step: str, elapsed_s: float) -> None:
+        if step == "prompt":
+            progress.end()
+        else:
+            progress.step(step, elapsed_s)
+
+    try:
+        run_shell(plan, scenario_yaml(scenario), out, tell, commands)
+    finally:
+        progress.end()
+    return 0
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+
+
+def write(text: str) -> None:
+    """Write to standard error, which may be a terminal that was closed."""
+    with contextlib.suppress(OSError):
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -23,11 +30,11 @@ class Progress:
             return
         self._shown = True
         if self._live:
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+            write(f"\r\033[K{text}")
         else:
-            print(text, file=sys.stderr, flush=True)
+            write(f"{text}\n")
 
     def end(self) -> None:
         """Leave the line."""
         if self._live and self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            write("\r\033[K")

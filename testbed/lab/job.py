@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,15 +31,28 @@ PACKAGES = ("testbed", "topologies", "traffic", "controller")
 _ERRORS = {error.__name__: error for error in (LabError, ReadbackError, DeadlineError, MachineError)}
 
 
+def _sleep(_process: subprocess.Popen[bytes], seconds: float) -> None:
+    time.sleep(seconds)
+
+
 @dataclass(frozen=True)
 class Job:
-    """A record directory prepared for a run, and who may be told of its progress."""
+    """A record directory prepared for a run, and who may be told of its progress.
+
+    `entry` is the module that runs inside the lab and `settings` what else it is told; `terminal` is a
+    descriptor to be the lab's terminal, for a job that has a person in it. `pause` fills the time between
+    two looks at the running lab's process, given that and the seconds.
+    """
 
     record: Path
     framework: str
     seed: int
     real_deadline_s: float
     on_progress: Callable[[str, float], None]
+    entry: str = "testbed.run.inside"
+    settings: dict[str, Any] = field(default_factory=dict)
+    terminal: int | None = None
+    pause: Callable[[subprocess.Popen[bytes], float], None] = _sleep
 
     @property
     def folder(self) -> Path:
@@ -78,11 +91,12 @@ def prepare(job: Job, *, record_inside: str, mounts: str, own_kernel: bool) -> N
     for name in PACKAGES:
         # The lab's file system is read-only: what is not compiled now is compiled at every start.
         compileall.compile_dir(PROJECT / name, quiet=2)
-    job.folder.mkdir(parents=True)
+    job.folder.mkdir(parents=True, exist_ok=True)
     description = {
         "controller_python": controller_python(job.framework),
         "record": record_inside,
         "power_off": own_kernel,
+        **job.settings,
     }
     (job.folder / "job.json").write_text(json.dumps(description) + "\n")
     python, path = inside_python()
@@ -97,7 +111,7 @@ def prepare(job: Job, *, record_inside: str, mounts: str, own_kernel: bool) -> N
     }
     settings = " ".join(f"{key}={shlex.quote(value)}" for key, value in environment.items())
     folder = shlex.quote(f"{record_inside}/{JOB_DIR}")
-    program = f"{'testbed.lab.at_once ' if own_kernel else ''}testbed.run.inside"
+    program = f"{'testbed.lab.at_once ' if own_kernel else ''}{job.entry}"
     (job.folder / "init.sh").write_text(
         f"{mounts}\nexec >>{folder}/init.log 2>&1\nip link set lo up\ncd /\n"
         f"exec env -i {settings} {shlex.quote(python)} -S -m {program} {folder}\n"
@@ -118,7 +132,7 @@ def watch(job: Job, process: subprocess.Popen[bytes], *, poll_s: float = POLL_S)
                 raise DeadlineError(
                     f"the run was ended after {job.real_deadline_s:g} s of real time (deadline.real)"
                 )
-            time.sleep(poll_s)
+            job.pause(process, poll_s)
         _tell(job, told, time.monotonic() - started)
     finally:
         end_group(process)

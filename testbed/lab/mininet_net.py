@@ -56,13 +56,29 @@ class LazyNode(Node):
         """
         if not self.built:
             return ""
-        if not self.shell:
-            super().startShell("-d" if self.inNamespace else None)
+        self._wake()
         return super().cmd(*args, **kwargs)
 
+    def sendCmd(self, *args: Any, **kwargs: Any) -> None:  # Mininet's name
+        """Begin a command in the node's shell."""
+        self._wake()
+        super().sendCmd(*args, **kwargs)
+
+    def _wake(self) -> None:
+        if not self.shell:
+            super().startShell()
+
+    def popen(self, *args: Any, **kwargs: Any) -> Any:
+        """Start a program in the node's namespace, without its shell."""
+        return super().popen(*args, **{"mncmd": self._enter(), **kwargs})
+
+    def _enter(self) -> list[str]:
+        return ["ip", "netns", "exec", self.name] if self.inNamespace else []
+
     def _popen(self, cmd: list[str], **params: Any) -> Any:
-        if self.inNamespace and cmd[0] == "mnexec":
-            cmd = ["ip", "netns", "exec", self.name, *cmd[2:]]
+        if cmd[0] == "mnexec":
+            # The node's shell: with its pseudo-terminal as its own, so that Ctrl-C reaches its command.
+            cmd = [*self._enter(), "setsid", "-c", *cmd[2:]]
         return super()._popen(cmd, **params)
 
     def terminate(self) -> None:
@@ -100,6 +116,10 @@ class LabSwitch(LazyNode, OVSSwitch):
         """OpenFlow 1.5 carries a group's hash explicitly; 1.3 stays on for tools."""
         return str(super().bridgeOpts()) + " protocols=OpenFlow13,OpenFlow15"
 
+    def dpctl(self, *args: Any) -> Any:
+        """Run `ovs-ofctl` on the bridge, which does not speak that program's default version."""
+        return self.cmd("ovs-ofctl", "-O", "OpenFlow15", args[0], self, *args[1:])
+
 
 class LabLink(MininetLink):
     """A cable whose veth pair is made later, with all others."""
@@ -115,6 +135,16 @@ class LabIntf(Intf):
     def config(self, **_params: Any) -> dict[str, Any]:
         """Nothing to do for a single interface."""
         return {}
+
+    def updateIP(self) -> str | None:  # Mininet's name
+        """Return the address, which never changes."""
+        return str(self.ip) if self.ip else None
+
+    def ifconfig(self, *args: str) -> Any:
+        """Mininet's `link X Y down` pulls the cable at the switch: a host's own end keeps its routes."""
+        if args in (("up",), ("down",)) and self.node.inNamespace:
+            return ""
+        return super().ifconfig(*args)
 
 
 class PlanTopo(Topo):

@@ -23,6 +23,9 @@ mount -n -t tmpfs tmpfs /run"""
 TOOLS = ("unshare", "modprobe", "ovs-vswitchd", "tc", "ip")
 """Programs that the backend cannot do without."""
 
+TERMINAL_INSIDE = "/proc/self/fd/0"
+"""The job's terminal is the first process's standard input."""
+
 POLL_S = 0.2
 """How often the running lab is looked at: rarely, for it is measured on the same processors."""
 
@@ -42,7 +45,11 @@ def run_native(job: Job) -> None:
     log = job.record / "logs/native.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL if job.terminal is None else job.terminal,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         watch(job, process, poll_s=POLL_S)
     result(job, f"its first process ended with status {process.returncode}; see logs/native.log")

@@ -18,6 +18,7 @@ from testbed.lab.job import JOB_DIR, Job, prepare, result, watch
 from testbed.lab.kernels import DISTRIBUTION_MODULES, MODULES, PROJECT, Kernel
 
 RECORD_INSIDE = "/mnt"
+TERMINAL_INSIDE = "/dev/tty1"
 SHIM_LINK = "uml_shim.so"
 HIDDEN = ("/proc", "/sys", "/dev", "/run", "/mnt")
 """Folders the guest covers with its own; the project must not live below one of them."""
@@ -51,10 +52,10 @@ def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
     console = job.record / "logs/guest-kernel.log"
     with console.open("wb") as output:
         process = subprocess.Popen(
-            command(kernel, memory_mb),
+            command(kernel, memory_mb, terminal=job.terminal is not None),
             cwd=job.record,
             env=_environment(job, kernel),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if job.terminal is None else job.terminal,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -69,8 +70,11 @@ def link_shim(folder: Path, kernel: Kernel) -> None:
         (folder / SHIM_LINK).symlink_to(kernel.shim.resolve())
 
 
-def command(kernel: Kernel, memory_mb: int) -> list[str]:
-    """Return the guest's command line: the same for every run of a kernel and memory size."""
+def command(kernel: Kernel, memory_mb: int, *, terminal: bool = False) -> list[str]:
+    """Return the guest's command line: the same for every run of a kernel and memory size.
+
+    With `terminal` the process's standard input is the guest's `TERMINAL_INSIDE`.
+    """
     mount = f"mount -t hostfs none {RECORD_INSIDE} -o /proc/self/cwd"
     first = f"{mount} && exec sh {RECORD_INSIDE}/{JOB_DIR}/init.sh"
     # By a link in the job's folder: LD_PRELOAD takes no path with a space or a colon.
@@ -80,6 +84,7 @@ def command(kernel: Kernel, memory_mb: int) -> list[str]:
         "setpriv", "--pdeathsig", "KILL", "setarch", "-R", *shim, str(kernel.path),
         f"mem={memory_mb}M", "rootfstype=hostfs", "rootflags=/", "ro",
         "con=null", "con0=null,fd:1", "ssl=null", f"uml_dir={JOB_DIR}/", "umid=uml",
+        *(["con1=fd:0"] if terminal else []),
         *time_travel,
         "init=/bin/sh", "--", "-c", f'"{first}"',
     ]  # fmt: skip

@@ -264,8 +264,15 @@ def _await_workers(workers: list[Child], probe: Child, lab: Lab, plan: Plan) -> 
     wait_until(all_ended, deadline_s + 5, "the traffic programs to end", step_s=step_s)
 
 
-def run_job(job_dir: Path, job: dict[str, Any]) -> dict[str, Any]:
-    """Run the job in `job_dir` and return how it ended: {"status": ..., "reason": ...}."""
+Use = Callable[[Plan, Lab, Path, Path, Progress], None]
+"""What is done with a lab that is up: gets the plan, the lab, the record, a work folder and the progress."""
+
+
+def run_job(job_dir: Path, job: dict[str, Any], use: Use | None = None) -> dict[str, Any]:
+    """Run the job in `job_dir` and return how it ended: {"status": ..., "reason": ...}.
+
+    The lab is put to `use`; without one, to the plan's traffic.
+    """
     record = Path(job["record"])
     progress = Progress(job_dir / "progress.log")
     plan = dilated(from_json((record / layout.PLAN).read_text()))
@@ -280,7 +287,7 @@ def run_job(job_dir: Path, job: dict[str, Any]) -> dict[str, Any]:
             progress=progress,
         )
         (record / layout.FACTS).write_text(json.dumps(lab.facts, indent=1) + "\n")
-        run_traffic(plan, lab, record, work_dir, progress)
+        (use or run_traffic)(plan, lab, record, work_dir, progress)
         lab.stop()
     except DeadlineError as error:
         return {"status": layout.FAILED, "error": "DeadlineError", "reason": str(error)}
@@ -293,11 +300,11 @@ def run_job(job_dir: Path, job: dict[str, Any]) -> dict[str, Any]:
     return {"status": layout.COMPLETE, "reason": None}
 
 
-def main() -> None:
+def main(use: Use | None = None) -> None:
     """Run the job named on the command line, write its result and switch the guest off."""
     job_dir = Path(sys.argv[1])
     job = json.loads((job_dir / "job.json").read_text())
-    result = run_job(job_dir, job)
+    result = run_job(job_dir, job, use)
     part = job_dir / "result.json.part"
     part.write_text(json.dumps(result) + "\n")
     part.rename(job_dir / "result.json")

@@ -88,8 +88,14 @@ def resolve_backend(backend: str, clock: str | None) -> tuple[str, str]:
     return "uml", clock or "virtual"
 
 
-def run_plan(plan: Plan, scenario_text: str, out: Path, tell: Callable[[str, float], None]) -> None:
-    """Run `plan` and leave its record in `out`.
+def run_plan(
+    plan: Plan,
+    scenario_text: str,
+    out: Path,
+    tell: Callable[[str, float], None],
+    adapt: Callable[[Job], Job] = lambda job: job,
+) -> None:
+    """Run `plan` and leave its record in `out`. `adapt` may change the job that the lab gets.
 
     Raises what the lab raises; the record then says `failed` or `aborted` and why.
     """
@@ -98,7 +104,7 @@ def run_plan(plan: Plan, scenario_text: str, out: Path, tell: Callable[[str, flo
         raise MachineError(f"the native backend cannot run here: {missing()[0]}")
     writer = RecordWriter.create(out, scenario=scenario_text, plan=to_json(plan))
     watch = Stopwatch(tell)
-    job = Job(out, plan.framework, plan.seed, plan.deadline.real_s, watch.step)
+    job = adapt(Job(out, plan.framework, plan.seed, plan.deadline.real_s, watch.step))
     status, reason = layout.COMPLETE, None
     try:
         with termination():

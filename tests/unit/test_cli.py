@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import json
 import signal
 import subprocess
@@ -336,3 +338,26 @@ def test_quiet_progress_says_nothing(capsys: pytest.CaptureFixture[str]) -> None
     progress.step("traffic", 1.0)
     progress.end()
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_shell_without_terminal_and_commands_is_refused(
+    output: Output, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    status, printed, errors = output.of("shell", SMALL)
+    assert (status, printed) == (2, "")
+    assert errors.startswith("testbed: shell needs a terminal, or commands on standard input, as in: ")
+    assert list(folder.iterdir()) == []
+
+
+class Closed(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_terminal_that_was_closed_does_not_change_how_a_run_ends(
+    monkeypatch: pytest.MonkeyPatch, runs: dict[str, Any]
+) -> None:
+    runs["error"] = Aborted(signal.SIGHUP)
+    monkeypatch.setattr("sys.stderr", Closed())
+    assert main(["run", SMALL]) == 128 + signal.SIGHUP
