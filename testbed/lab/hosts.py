@@ -11,7 +11,9 @@ import struct
 from pathlib import Path
 
 from testbed.errors import LabError
-from testbed.lab.system import network_namespace, run
+from testbed.lab.addresses import address, link_up, neighbour, route
+from testbed.lab.netlink import NETLINK_ROUTE, Command, Netlink
+from testbed.lab.system import network_namespace
 from testbed.plan.model import Plan
 from topologies.model import Host, Nic
 
@@ -24,6 +26,8 @@ _MS_BIND = 4096
 _SIOCETHTOOL = 0x8946
 _OFFLOADS = {"tso": (0x1E, 0x1F), "gso": (0x23, 0x24), "gro": (0x2B, 0x2C)}
 """ETHTOOL_G... and ETHTOOL_S... of each offload that would put super-packets into the queues."""
+
+EVERY_HOST = "10.0.0.0/8"
 
 TCP_BUFFER_BYTES = 64 << 20
 """Largest socket buffer: above any bandwidth-delay product plus queue of a planned fabric."""
@@ -80,33 +84,34 @@ def sysctls(plan: Plan) -> dict[str, str]:
 
 def configure_host(host: Host, plan: Plan) -> None:
     """Give a host its addresses, its static neighbours and its TCP settings, and start its NICs."""
-    lines = ["link set lo up"]
-    for metric, nic in enumerate(host.nics):
-        lines += _nic_lines(nic, metric, plan)
-    run(["ip", "-n", host.name, "-batch", "-"], stdin="\n".join(lines) + "\n")
     with network_namespace(namespace(host.name)):
+        netlink = Netlink(NETLINK_ROUTE)
+        netlink.apply([link_up("lo", socket.if_nametoindex("lo"))])
+        for metric, nic in enumerate(host.nics):
+            netlink.apply(_nic_commands(nic, metric, plan))
+        netlink.close()
         for key, value in host_sysctls(host, plan).items():
             Path("/proc/sys/net", key).write_text(value)
         for nic in host.nics:
             switch_off_offloads(nic.up)
 
 
-def _nic_lines(nic: Nic, metric: int, plan: Plan) -> list[str]:
-    """Return the `ip` lines for one NIC.
+def _nic_commands(nic: Nic, metric: int, plan: Plan) -> list[Command]:
+    """Return what one NIC is told.
 
     Each has a route to everywhere, and the metric only tells them apart: a socket that is bound to a device
     takes that device's.
     """
+    device, index = nic.up, socket.if_nametoindex(nic.up)
     rto_ms = max(1, round(plan.transport.rto_min_ns / 1_000_000))
-    apart = f" metric {metric}" if metric else ""
     return [
         # TCP makes super-packets whatever the device's offloads say (Linux 4.17 and later), unless
         # one segment is the most the device takes.
-        f"link set {nic.up} gso_max_segs 1 up",
-        f"addr add {nic.ip}/32 dev {nic.up}",
-        f"route add 10.0.0.0/8 dev {nic.up} src {nic.ip} rto_min {rto_ms}ms{apart}",
+        link_up(device, index, gso_max_segs=1),
+        address(device, index, nic.ip),
+        route(device, index, EVERY_HOST, source=nic.ip, rto_min_ms=rto_ms, metric=metric),
         *(
-            f"neigh add {other.ip} lladdr {other.mac} nud permanent dev {nic.up}"
+            neighbour(device, index, other.ip, other.mac)
             for other in plan.topology.nics.values()
             if other.host != nic.host
         ),

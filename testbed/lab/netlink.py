@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import LabError
@@ -58,6 +58,7 @@ _DONE_SIZE = 20
 TCMSG = struct.Struct("=BxxxiIII")
 _ATTRIBUTE = struct.Struct("=HH")
 _BUFFER = 1 << 18
+_COMMANDS_AT_ONCE = 256
 
 
 def attribute(kind: int, payload: bytes) -> bytes:
@@ -157,6 +158,16 @@ class HtbClass:
         return HtbClass(rates[0], rates[1], depths[0] * TICK_NS, depths[1] * TICK_NS, depths[2])
 
 
+@dataclass(frozen=True)
+class Command:
+    """A message that changes something: its type, its flags beside NLM_F_REQUEST, its body, and in words."""
+
+    kind: int
+    flags: int
+    body: bytes
+    what: str
+
+
 class Netlink:
     """A netlink socket. It belongs to the network namespace it was opened in."""
 
@@ -190,12 +201,42 @@ class Netlink:
             + attribute(TCA_KIND, kind.encode() + b"\0")
             + attribute(TCA_OPTIONS, options)
         )
-        flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL
-        self._socket.send(_HEADER.pack(_HEADER.size + len(body), message, flags, 1, 0) + body)
-        answer = self._socket.recv(4096)
-        (code,) = struct.unpack_from("=i", answer, _HEADER.size)
-        if code:
-            raise LabError(f"{kind} on interface {ifindex}: {os.strerror(-code)}")
+        self.apply([Command(message, NLM_F_CREATE | NLM_F_EXCL, body, f"{kind} on interface {ifindex}")])
+
+    def apply(self, commands: Sequence[Command]) -> None:
+        """Carry commands out in order. LabError with the kernel's errno text at the first that it refuses.
+
+        They go in few messages: the kernel answers what fails, and of the rest only what asks for it.
+        """
+        for start in range(0, len(commands), _COMMANDS_AT_ONCE):
+            self._apply(commands[start : start + _COMMANDS_AT_ONCE])
+
+    def _apply(self, commands: Sequence[Command]) -> None:
+        data = b""
+        for number, command in enumerate(commands, start=1):
+            flags = NLM_F_REQUEST | command.flags | (NLM_F_ACK if number == len(commands) else 0)
+            data += _HEADER.pack(_HEADER.size + len(command.body), command.kind, flags, number, 0)
+            data += command.body + bytes(-len(command.body) % 4)
+        self._socket.send(data)
+        while True:
+            answer = self._socket.recv(4096)
+            number = _HEADER.unpack_from(answer)[3]
+            (code,) = struct.unpack_from("=i", answer, _HEADER.size)
+            if code:
+                raise LabError(f"{commands[number - 1].what}: {os.strerror(-code)}")
+            if number == len(commands):
+                return
+
+    def fifo_limits(self, ifindex: int) -> dict[int, int]:
+        """Return the limit in bytes of every bfifo of an interface, by its handle."""
+        found: dict[int, int] = {}
+        for view, length in self.request(qdisc_dump_request()):
+            for kind, start, end in messages(view, length):
+                _, index, handle, _, _ = TCMSG.unpack_from(view, start) if kind == RTM_NEWQDISC else [0] * 5
+                if index == ifindex:
+                    limit = _fifo_limit(view, start + TCMSG.size, end)
+                    found |= {} if limit is None else {handle: limit}
+        return found
 
     def htb_classes(self, ifindex: int) -> list[HtbClass]:
         """Return the rate classes of an interface."""
@@ -234,6 +275,15 @@ class Netlink:
             yield view, length
             if _ends_answer(view, length):
                 return
+
+
+def _fifo_limit(view: memoryview, start: int, end: int) -> int | None:
+    """Return the limit of a qdisc that is a bfifo, None of any other."""
+    parts = {kind: (first, last) for kind, first, last in attributes(view, start, end)}
+    first, last = parts[TCA_KIND]
+    if bytes(view[first:last]) != b"bfifo\0":
+        return None
+    return int(struct.unpack_from("=I", view, parts[TCA_OPTIONS][0])[0])
 
 
 def _netem_delay(view: memoryview, start: int, end: int) -> int | None:

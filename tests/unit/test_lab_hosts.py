@@ -11,6 +11,8 @@ import pytest
 
 from testbed.errors import LabError
 from testbed.lab import hosts
+from testbed.lab.addresses import address, link_up, neighbour, route
+from testbed.lab.netlink import Command
 from tests.support.lab import small_plan
 
 
@@ -38,46 +40,61 @@ def test_tcp_settings_follow_the_transport(overrides: tuple[str, ...], expected:
     assert settings["ipv4/tcp_ecn_fallback"] == settings["ipv4/tcp_slow_start_after_idle"] == "0"
 
 
-def test_a_host_gets_address_route_and_every_neighbour_in_one_batch(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def told(machine: Path, monkeypatch: pytest.MonkeyPatch) -> list[Command]:
+    """What the kernel is told; entering a host's namespace and its interfaces are left out."""
+    commands: list[Command] = []
+
+    class Kernel:
+        def __init__(self, _protocol: int) -> None:
+            pass
+
+        def apply(self, asked: list[Command]) -> None:
+            commands.extend(asked)
+
+        def close(self) -> None:
+            pass
+
+    (machine / "proc/sys/net/ipv4").mkdir(parents=True)
+    monkeypatch.setattr(hosts, "Netlink", Kernel)
+    monkeypatch.setattr(hosts.socket, "if_nametoindex", len)
+    monkeypatch.setattr(hosts, "network_namespace", lambda path: contextlib.nullcontext())
+    monkeypatch.setattr(hosts, "switch_off_offloads", lambda device: None)
+    return commands
+
+
+def test_a_host_gets_address_route_and_every_neighbour(
+    told: list[Command], machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[tuple[list[str], str]] = []
     entered: list[Any] = []
     switched: list[str] = []
     plan = small_plan("transport.rto_min=5ms")
-    (machine / "proc/sys/net/ipv4").mkdir(parents=True)
-    monkeypatch.setattr(hosts, "run", lambda command, *, stdin: calls.append((command, stdin)))
     monkeypatch.setattr(
         hosts, "network_namespace", lambda path: entered.append(path) or contextlib.nullcontext()
     )
     monkeypatch.setattr(hosts, "switch_off_offloads", switched.append)
     hosts.configure_host(plan.topology.host("p2"), plan)
-    ((command, batch),) = calls
-    assert command == ["ip", "-n", "p2", "-batch", "-"]
-    d1, p1 = plan.topology.host("d1"), plan.topology.host("p1")
-    lines = batch.splitlines()
-    assert "addr add 10.0.1.2/32 dev p2-leaf1" in lines
-    assert "route add 10.0.0.0/8 dev p2-leaf1 src 10.0.1.2 rto_min 5ms" in lines
-    assert [line for line in lines if line.startswith("neigh")] == [
-        f"neigh add {other.ip} lladdr {other.mac} nud permanent dev p2-leaf1" for other in (p1, d1)
+    d1, p1 = plan.topology.nics["d1"], plan.topology.nics["p1"]
+    name, index = "p2-leaf1", len("p2-leaf1")
+    assert told == [
+        link_up("lo", len("lo")),
+        link_up(name, index, gso_max_segs=1),
+        address(name, index, "10.0.1.2"),
+        route(name, index, "10.0.0.0/8", source="10.0.1.2", rto_min_ms=5, metric=0),
+        neighbour(name, index, p1.ip, p1.mac),
+        neighbour(name, index, d1.ip, d1.mac),
     ]
     assert (entered, switched) == ([hosts.namespace("p2")], ["p2-leaf1"])
     for key, value in hosts.sysctls(plan).items():
         assert (machine / "proc/sys/net" / key).read_text() == value
 
 
-def test_the_shortest_timeout_is_never_rounded_to_none(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batches: list[str] = []
-    (machine / "proc/sys/net/ipv4").mkdir(parents=True)
-    monkeypatch.setattr(hosts, "run", lambda command, *, stdin: batches.append(stdin))
-    monkeypatch.setattr(hosts, "network_namespace", lambda path: contextlib.nullcontext())
-    monkeypatch.setattr(hosts, "switch_off_offloads", lambda device: None)
+def test_the_shortest_timeout_is_never_rounded_to_none(told: list[Command]) -> None:
     plan = small_plan()
     short = replace(plan, transport=replace(plan.transport, rto_min_ns=1_000))
     hosts.configure_host(short.topology.host("p1"), short)
-    assert "rto_min 1ms" in batches[0]
+    name = "p1-leaf1"
+    assert route(name, len(name), "10.0.0.0/8", source="10.0.1.1", rto_min_ms=1, metric=0) in told
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from testbed.errors import LabError
 from testbed.lab.netlink import (
     TCMSG,
+    Command,
     HtbClass,
     Netlink,
     attribute,
@@ -203,3 +204,59 @@ def test_the_kernels_refusal_is_an_error_with_its_words() -> None:
     with pytest.raises(LabError) as caught:
         netlink_on(socket).add_qdisc(7, 0, 0, "red", b"")
     assert str(caught.value) == "red on interface 7: File exists"
+
+
+def answer(number: int, code: int) -> bytes:
+    """The kernel's word on message `number`: an error, or with code 0 its acknowledgement."""
+    return struct.pack("=IHHIIi", 36, 2, 0, number, 0, code) + bytes(16)
+
+
+COMMANDS = [Command(20, 0x600, b"abcde", "the first"), Command(24, 0, b"abcd", "the second")]
+
+
+def test_commands_go_in_one_message_and_the_last_is_acknowledged() -> None:
+    socket = FakeSocket(answer(2, 0))
+    netlink_on(socket).apply(COMMANDS)
+    # Length without padding, type, REQUEST | flags (and ACK), sequence, port.
+    first = "15000000140001060100000000000000" + "6162636465000000"
+    second = "14000000180005000200000000000000" + "61626364"
+    assert [data.hex() for data in socket.sent] == [first + second]
+    assert not socket.answers
+
+
+def test_the_command_that_the_kernel_refuses_is_named() -> None:
+    socket = FakeSocket(answer(1, -errno.EEXIST), answer(2, 0))
+    with pytest.raises(LabError, match=r"^the first: File exists$"):
+        netlink_on(socket).apply(COMMANDS)
+
+
+def test_many_commands_go_in_several_messages() -> None:
+    socket = FakeSocket(answer(256, 0), answer(1, 0))
+    netlink_on(socket).apply([COMMANDS[1]] * 257)
+    assert [len(data) for data in socket.sent] == [256 * 20, 20]
+
+
+def test_limits_of_the_fifos_of_one_interface() -> None:
+    index = captured("interfaces.json")
+    limits = {
+        name: netlink.fifo_limits(number)
+        for name, number in index.items()
+        for netlink in [FakeNetlink(datagrams("later-dump"))]
+    }
+    assert {name for name, found in limits.items() if found} == set()
+
+    def described(ifindex: int, handle: int, kind: bytes, limit: int) -> bytes:
+        body = (
+            TCMSG.pack(0, ifindex, handle, 0, 0) + attribute(1, kind) + attribute(2, struct.pack("=I", limit))
+        )
+        return struct.pack("=IHHII", 16 + len(body), 36, 2, 1, 0) + body
+
+    dump = b"".join(
+        [
+            described(7, 0x200000, b"bfifo\0", 4_000),
+            described(7, 0x210000, b"bfifo\0", 5_000),
+            described(8, 0x200000, b"bfifo\0", 6_000),
+            described(7, 0x100000, b"pfifo\0", 100),
+        ]
+    )
+    assert FakeNetlink([dump, DONE]).fifo_limits(7) == {0x200000: 4_000, 0x210000: 5_000}

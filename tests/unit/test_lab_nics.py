@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from testbed.lab import hosts
+from testbed.lab.addresses import address, link_up, route
 from testbed.lab.hosts import device_to_bind, host_sysctls, sysctls
 from testbed.lab.mininet_net import PlanTopo
+from testbed.lab.netlink import Command
 from testbed.lab.qdiscs import delay_lines
 from testbed.lab.stages import landing_lines, priority_of, stages_of
 from testbed.run.background import client_command, server_command
@@ -33,7 +35,7 @@ def test_each_nic_has_an_address_a_route_and_all_neighbours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = small_plan(*RAILS)
-    batches: list[str] = []
+    told: list[Command] = []
     switched: list[str] = []
     written: dict[str, str] = {}
 
@@ -44,22 +46,33 @@ def test_each_nic_has_an_address_a_route_and_all_neighbours(
         def write_text(self, text: str) -> None:
             written[self.path.removeprefix("/proc/sys/net/")] = text
 
-    monkeypatch.setattr(hosts, "run", lambda command, *, stdin: batches.append(stdin))
+    class Kernel:
+        def __init__(self, _protocol: int) -> None:
+            pass
+
+        def apply(self, asked: list[Command]) -> None:
+            told.extend(asked)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(hosts, "Netlink", Kernel)
+    monkeypatch.setattr(hosts.socket, "if_nametoindex", {"lo": 1, "p2n1-leaf1": 2, "p2n2-leaf2": 3}.get)
     monkeypatch.setattr(hosts, "network_namespace", lambda path: contextlib.nullcontext())
     monkeypatch.setattr(hosts, "namespace", lambda name: tmp_path)
     monkeypatch.setattr(hosts, "switch_off_offloads", switched.append)
     monkeypatch.setattr(hosts, "Path", Setting)
     host = plan.topology.host("p2")
     hosts.configure_host(host, plan)
-    lines = batches[0].splitlines()
-    assert lines.count("link set lo up") == 1
-    for metric, (device, address) in enumerate((("p2n1-leaf1", "10.0.1.2"), ("p2n2-leaf2", "10.0.2.2"))):
-        apart = " metric 1" if metric else ""
-        assert f"link set {device} gso_max_segs 1 up" in lines
-        assert f"addr add {address}/32 dev {device}" in lines
-        assert f"route add 10.0.0.0/8 dev {device} src {address} rto_min 1ms{apart}" in lines
-        assert sum(line.startswith("neigh") and line.endswith(f"dev {device}") for line in lines) == 4
-    assert not [line for line in lines if "10.0.1.2 lladdr" in line or "10.0.2.2 lladdr" in line]
+    assert told.count(link_up("lo", 1)) == 1
+    for metric, (device, own) in enumerate((("p2n1-leaf1", "10.0.1.2"), ("p2n2-leaf2", "10.0.2.2"))):
+        index = 2 + metric
+        assert link_up(device, index, gso_max_segs=1) in told
+        assert address(device, index, own) in told
+        assert route(device, index, "10.0.0.0/8", source=own, rto_min_ms=1, metric=metric) in told
+        neighbours = [item.what for item in told if item.what.startswith("neighbour")]
+        assert sum(what.endswith(f"of {device}") for what in neighbours) == 4
+        assert not [what for what in neighbours if f" {own} " in what]
     assert switched == ["p2n1-leaf1", "p2n2-leaf2"]
     assert written == host_sysctls(host, plan)
 

@@ -72,7 +72,7 @@ def test_the_captured_lab_is_as_planned(tools: Tools, monkeypatch: pytest.Monkey
     answer_netlink(monkeypatch, "class-dump")
     items = port_items([PLAN.topology.link(name) for name in PORTS], PLAN)
     assert wrong(items) == []
-    assert len(items) == len(PORTS) * (7 + 5)
+    assert len(items) == len(PORTS) * (7 + 7)
     assert [line for line, _ in tools.calls] == ["tc -j -d qdisc show", "tc -batch -"]
 
 
@@ -230,10 +230,49 @@ def test_a_port_that_lost_its_filters_is_found(tools: Tools) -> None:
 # ---- hosts and switches ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("shown", "found"), [([{"gso_max_segs": 65_535}], "65535"), ([{}], "None")])
-def test_packets_of_several_segments(shown: list[dict[str, Any]], found: str) -> None:
-    assert readback.segment_item("d1-leaf2", [{"gso_max_segs": 1}]).ok
-    assert wrong([readback.segment_item("d1-leaf2", shown)]) == [f"d1-leaf2 gso_max_segs: {found}, not 1"]
+class Kernel:
+    """Answers for d1's NIC as planned, but for what a test changes."""
+
+    def __init__(self, limit: int = 8_000_000, **changes: int) -> None:
+        self.limit, self.rate = limit, replace(CLASS, **changes)
+
+    def htb_classes(self, _index: int) -> list[HtbClass]:
+        return [self.rate]
+
+    def fifo_limits(self, _index: int) -> dict[int, int]:
+        return {0x100000: self.limit}
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kernel", "segments", "found"),
+    [
+        (Kernel(), 1, []),
+        (Kernel(), 65_535, ["gso_max_segs: 65535, not 1"]),
+        (Kernel(), None, ["gso_max_segs: None, not 1"]),
+        (Kernel(limit=1), 1, ["limit: 1, not 8000000"]),
+        (
+            Kernel(rate_bytes_per_s=1, ceil_bytes_per_s=2),
+            1,
+            ["rate in B/s: 1, not 12500000000", "ceiling in B/s: 2, not 12500000000"],
+        ),
+    ],
+)
+def test_a_nic(
+    kernel: Kernel, segments: int | None, found: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readback, "Netlink", lambda _protocol: kernel)
+    monkeypatch.setattr(readback.socket, "if_nametoindex", lambda _name: 7)
+    monkeypatch.setattr(readback, "gso_max_segs", lambda _netlink, index: segments if index == 7 else 0)
+    monkeypatch.setattr(readback, "offloads", lambda _device: {"tso": False})
+    items = readback.nic_items(PLAN.topology.nics["d1"], PLAN)
+    assert wrong(items) == [f"d1-leaf2 {text}" for text in found]
+    assert [item.what for item in items] == [
+        "rate in B/s", "ceiling in B/s", "burst in ns", "cburst in ns", "quantum", "limit",
+        "tso", "gso_max_segs",
+    ]  # fmt: skip
 
 
 def test_an_offload_that_is_on(monkeypatch: pytest.MonkeyPatch) -> None:

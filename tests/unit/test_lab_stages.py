@@ -141,9 +141,10 @@ def test_the_port_of_a_fast_gpu_is_led_nowhere() -> None:
 class Kernel:
     """Keeps what is asked of it, and answers with the classes it was given."""
 
-    def __init__(self, *classes: HtbClass) -> None:
+    def __init__(self, *classes: HtbClass, buffers: dict[int, int] | None = None) -> None:
         self.asked: list[tuple[Any, ...]] = []
         self.classes = list(classes)
+        self.buffers = buffers or {}
 
     def add_qdisc(self, index: int, handle: int, parent: int, kind: str, options: bytes) -> None:
         self.asked.append(("qdisc", index, hex(handle), hex(parent), kind, options))
@@ -153,6 +154,9 @@ class Kernel:
 
     def htb_classes(self, _index: int) -> list[HtbClass]:
         return self.classes
+
+    def fifo_limits(self, _index: int) -> dict[int, int]:
+        return self.buffers
 
     def close(self) -> None:
         pass
@@ -170,9 +174,7 @@ def built(plan: Plan, names: list[str], parent: str, device: int) -> list[tuple[
     """What stages of 40 Gbit/s with these names are built of."""
     limits = {queue.link: queue.limit_bytes for queue in plan.queues}
     rate = HtbClass(5_000_000_000, 5_000_000_000, 64, 64, 4214).options()
-    asked: list[tuple[Any, ...]] = [
-        ("qdisc", device, "0x20000", parent, "htb", htb_options(default_class=0))
-    ]
+    asked: list[tuple[Any, ...]] = [("qdisc", device, "0x20000", parent, "htb", htb_options(default_class=0))]
     for number, name in enumerate(names):
         own = hex(0x20001 + number)
         asked.append(("class", device, own, "0x20000", "htb", rate))
@@ -203,29 +205,23 @@ def test_a_landing_is_built_on_a_device_of_its_own(calls: list[tuple[str, str]])
 
 # ---- read back ------------------------------------------------------------------------
 
-BUFFERS = (
-    '[{"kind": "htb", "handle": "2:", "options": {}},'
-    ' {"kind": "bfifo", "handle": "20:", "options": {"limit": 4000000}},'
-    ' {"kind": "bfifo", "handle": "21:", "options": {"limit": 4000000}}]'
-)
+BUFFERS = {0x200000: 4_000_000, 0x210000: 4_000_000}
 FILTER = "action order 1: mirred (Egress Redirect to device d1-landing) stolen"
 RIGHT = HtbClass(5_000_000_000, 5_000_000_000, 64, 64, 4214)
 OTHER = HtbClass(5_000_000_001, 5_000_000_000, 64, 64, 4214)
 
 
 def wrong(
-    monkeypatch: pytest.MonkeyPatch, classes: tuple[HtbClass, ...], buffers: str, shown: str
+    monkeypatch: pytest.MonkeyPatch, classes: tuple[HtbClass, ...], buffers: dict[int, int], shown: str
 ) -> list[str]:
     """The items of d1's landing that differ from the plan when the kernel answers so."""
     plan = small_plan(*LANDINGS)
-    monkeypatch.setattr(readback, "Netlink", lambda _family: Kernel(*classes))
+    kernel = Kernel(*classes, buffers=buffers)
     monkeypatch.setattr(readback.socket, "if_nametoindex", lambda _name: 7)
-    monkeypatch.setattr(readback, "run", lambda command: buffers if "qdisc" in command else shown)
-    items = stage_items(plan.topology.nics["d1"], plan)
+    monkeypatch.setattr(readback, "run", lambda _command: shown)
+    items = stage_items(kernel, plan.topology.nics["d1"], plan)  # type: ignore[arg-type]
     assert len(items) == 5
-    return [
-        f"{item.where} {item.what}: {item.found}, not {item.planned}" for item in items if not item.ok
-    ]
+    return [f"{item.where} {item.what}: {item.found}, not {item.planned}" for item in items if not item.ok]
 
 
 def test_a_landing_as_it_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,11 +239,11 @@ def test_a_landing_as_it_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             (RIGHT,),
-            BUFFERS.replace("4000000", "3999999", 1),
+            BUFFERS | {0x200000: 3_999_999},
             FILTER,
             ["d1-d1g1 buffer: 3999999, not 4000000"],
         ),
-        ((RIGHT,), BUFFERS.replace("21:", "22:"), FILTER, ["d1-d1g2 buffer: None, not 4000000"]),
+        ((RIGHT,), {0x200000: 4_000_000, 0x220000: 4_000_000}, FILTER, ["d1-d1g2 buffer: None, not 4000000"]),
         ((RIGHT,), BUFFERS, FILTER.replace("d1", "d2"), ["d1 way to the stages: False, not True"]),
         ((RIGHT,), BUFFERS, "", ["d1 way to the stages: False, not True"]),
     ],
@@ -255,7 +251,7 @@ def test_a_landing_as_it_was_planned(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_landing_that_differs(
     monkeypatch: pytest.MonkeyPatch,
     classes: tuple[HtbClass, ...],
-    buffers: str,
+    buffers: dict[int, int],
     shown: str,
     found: list[str],
 ) -> None:
