@@ -50,8 +50,10 @@ class Serving:
     A prefill host works on `prefill_slots` prompts at a time, a decode host on `decode_slots` answers (0: any
     number), a token of each in every step of `step_ns`. `placement` chooses decode hosts; `skew` is its
     exponent, `staleness_ns` the age at most of what it knows of the network. A decode host keeps
-    `cache_bytes` of KV for reuse. A request is scheduled `lead_ns` before it arrives, so that its
-    connections stand. `slo_ttft_ns` 0: none. `scheme` is the connector's name.
+    `cache_blocks` blocks of KV for reuse (0: none). A request is scheduled `lead_ns` before it arrives, so
+    that its connections stand. `slo_ttft_ns` 0: none. `scheme` is the connector's name, `nic_of_gpu` has the
+    NIC (from 1) of each GPU of a host. `size_factor` and `time_factor` are what bytes and times were
+    scaled by.
     """
 
     scheme: str
@@ -67,7 +69,10 @@ class Serving:
     decode_slots: int
     step_ns: int
     slo_ttft_ns: int
-    cache_bytes: int
+    cache_blocks: int
     lead_ns: int
+    nic_of_gpu: tuple[int, ...]
     seed: int
+    size_factor: float
+    time_factor: float
     jobs: tuple[Job, ...]

@@ -68,8 +68,8 @@ class Ask:
 
 Action = Open | Release | Ask
 
-Chooser = Callable[[Job, int], tuple[str, int]]
-"""Returns the decode host for a job at a moment (ns), and how many of its blocks are there already."""
+Chooser = Callable[["Course", int], tuple[str, int]]
+"""Returns the decode host of a request at a moment (ns), and how many of its blocks are there already."""
 
 
 @dataclass
@@ -183,7 +183,7 @@ class Engine:
         host = self._prefill[course.prefill_host]
         host.outstanding += 1
         host.outstanding_ns += job.prefill_ns
-        course.decode_host, course.cached_blocks = self._choose(job, now_ns)
+        course.decode_host, course.cached_blocks = self._choose(course, now_ns)
         course.bytes = job.bytes_beyond(course.cached_blocks)
         if serving.handover.store:
             course.store_host = serving.store_hosts[self._scheduled % len(serving.store_hosts)]

@@ -42,6 +42,10 @@ FlowsOf = Callable[[Course], list[ServedFlow]]
 """Returns a request's flows; those that are fed by another come after it."""
 
 
+Watch = tuple[int, Callable[[int], None]]
+"""How often (ns) to look at something, and what looks at it (at ns after the epoch)."""
+
+
 class ServingReplay(Replay):
     """Runs an engine's requests until the first token of each is known of."""
 
@@ -54,6 +58,7 @@ class ServingReplay(Replay):
         congestion_control: str,
         namespace: Namespace,
         dilation: float = 1,
+        watch: Watch | None = None,
     ) -> None:
         super().__init__([], congestion_control=congestion_control, namespace=namespace, dilation=dilation)
         self._engine = engine
@@ -61,6 +66,8 @@ class ServingReplay(Replay):
         self._listening = listening
         self._of_request: dict[int, list[ServedFlow]] = {}
         self._open = engine.open
+        self._watch = watch
+        self._next_look_ns: int | None = None
 
     def _expected(self) -> Iterable[Flow]:
         return self._listening
@@ -74,11 +81,15 @@ class ServingReplay(Replay):
 
     def _pump(self, now_ns: int) -> None:
         """Let the engine go on to `now_ns` and do what it says."""
+        if self._watch is not None and (self._next_look_ns is None or now_ns >= self._next_look_ns):
+            self._watch[1](now_ns)
+            self._next_look_ns = now_ns + self._watch[0]
         for action in self._engine.advance(now_ns):
             self._do(action)
         self._open = self._engine.open
-        if self._open and self._engine.next_ns is not None:
-            self._wake_at(self._engine.next_ns)
+        moments = [moment for moment in (self._engine.next_ns, self._next_look_ns) if moment is not None]
+        if self._open and moments:
+            self._wake_at(min(moments))
 
     def _do(self, action: Action) -> None:
         if isinstance(action, Open):

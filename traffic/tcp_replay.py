@@ -47,6 +47,7 @@ _TCPI_OPT_ECN = 8
 _RETRANSMISSIONS = struct.Struct("=I")
 _RETRANSMISSIONS_AT = 100
 _DELIVERED_CE_AT = 196
+_SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 _SO_MAX_PACING_RATE = 47
 _MSG_TRUNC = getattr(socket, "MSG_TRUNC", 0x20)
@@ -74,8 +75,8 @@ class Flow:
     """A transfer and what has become of it. Times are nanoseconds of the monotonic clock.
 
     `pace_bps` is the rate its sender paces itself at, `priority` the socket priority of its packets,
-    `window_bytes` the largest window its receiver offers; 0 leaves each to the kernel. Only the first
-    `released` bytes may leave (None: all).
+    `window_bytes` the largest window its receiver offers, `send_buffer_bytes` its sender's buffer; 0 leaves
+    each to the kernel. Only the first `released` bytes may leave (None: all).
     """
 
     id: int
@@ -87,6 +88,7 @@ class Flow:
     priority: int = 0
     window_bytes: int = 0
     released: int | None = None
+    send_buffer_bytes: int = 0
     sender: socket.socket | None = None
     receiver: socket.socket | None = None
     sent: int = 0
@@ -202,6 +204,8 @@ class Replay:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, flow.priority)
         if flow.pace_bps:
             sock.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("=Q", flow.pace_bps // 8))
+        if flow.send_buffer_bytes:
+            sock.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, flow.send_buffer_bytes)
         sock.bind((flow.src.ip, flow.src.port))
         code = sock.connect_ex((flow.dst.ip, flow.dst.port))
         if code not in (0, errno.EINPROGRESS):

@@ -12,6 +12,7 @@ import numpy as np
 
 from testbed.analysis.stats import Floats, Ints
 from testbed.analysis.transfers import Completion
+from testbed.plan.releases import alone
 from testbed.record.reader import Record
 
 
@@ -53,17 +54,24 @@ def way_of(record: Record, completion: Completion) -> Way:
     )
 
 
-def wire_ns(completion: Completion, way: Way) -> float:
-    """Return how long the transfer's bytes need at the rate of its slowest cable."""
-    return completion.transfer.wire_bytes * 8e9 / way.rate_bps
+def wire_ns(record: Record, completion: Completion, way: Way) -> float:
+    """Return how long the transfer's bytes need at the rate of its slowest cable, waiting included for those
+    that could not leave earlier."""
+    return _alone(record, completion, way)[1][-1]
+
+
+def _alone(record: Record, completion: Completion, way: Way) -> tuple[list[float], list[float]]:
+    transfer = completion.transfer
+    releases = record.served.releases.get(transfer.id, ())
+    return alone(releases, transfer.bytes, transfer.wire_bytes * 8e9 / way.rate_bps)
 
 
 def progress_intervals(record: Record, completion: Completion, way: Way) -> tuple[Intervals, float]:
     """Return the intervals of one transfer after its unavoidable start, and how long that start was (ns)."""
-    start, wire = completion.outcome.start_ns, wire_ns(completion, way)
-    unavoidable = max(0.0, completion.transfer.ideal_ns - wire)
+    start, (shares, due) = completion.outcome.start_ns, _alone(record, completion, way)
+    unavoidable = max(0.0, completion.transfer.ideal_ns - due[-1])
     moments, share = _received_share(record, completion, start + unavoidable)
-    behind = (moments - start) - share * wire
+    behind = (moments - start) - np.interp(share, shares, due)
     # What is still missing at the end, looking back: the largest lag that is never made good later.
     kept = np.maximum(np.minimum.accumulate(behind[::-1])[::-1], 0.0)
     kept[0] = 0.0

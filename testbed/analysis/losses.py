@@ -110,7 +110,7 @@ def transfer_losses(record: Record) -> list[TransferLoss]:
     np.add.at(table, (intervals.owner, culprits), intervals.lost_ns)  # the last column is the sender's
     timelines = _timelines(done, [part for part, _ in parts], _causes(intervals, culprits, links))
     return [
-        _loss(completion, way, unavoidable, row, links, timeline)
+        _loss(completion, wire_ns(record, completion, way), unavoidable, row, links, timeline)
         for completion, way, (_, unavoidable), row, timeline in zip(
             done, ways, parts, table, timelines, strict=True
         )
@@ -195,7 +195,7 @@ def _means(series: LinkSeries, start_ns: Floats, end_ns: Floats) -> tuple[Floats
 
 def _loss(
     completion: Completion,
-    way: Way,
+    wire: float,
     unavoidable_ns: float,
     row: Floats,
     links: Mapping[str, Link],
@@ -205,7 +205,6 @@ def _loss(
     by_segment = dict.fromkeys(SEGMENTS, 0.0)
     for name, lost in by_link.items():
         by_segment[links[name].segment] += lost
-    wire = wire_ns(completion, way)
     transfer = completion.transfer
     return TransferLoss(
         id=transfer.id,

@@ -22,6 +22,12 @@ from testbed.analysis.fidelity import fidelity
 from testbed.analysis.links import fabric_utilisation, summarise_links
 from testbed.analysis.losses import SENDER, TransferLoss, transfer_losses
 from testbed.analysis.nics import nic_use
+from testbed.analysis.requests import (
+    requests_csv,
+    requests_of,
+    summarise_request_ttft,
+    summarise_requests,
+)
 from testbed.analysis.stats import NS_PER_MS, rounded
 from testbed.analysis.transfers import summarise_transfers, summarise_ttft
 from testbed.analysis.verdict import verdict
@@ -48,7 +54,8 @@ def summarise(record: Record) -> dict[str, Any]:
 
 
 def write_outputs(record: Record) -> dict[str, Any]:
-    """Write `summary.json` and `transfers.csv` into the record's directory and return the summary.
+    """Write `summary.json`, `transfers.csv` and, with a serving engine, `requests.csv` into the record's
+    directory and return the summary.
 
     Each file appears whole or not at all. OSError when the directory cannot be written.
     """
@@ -57,6 +64,9 @@ def write_outputs(record: Record) -> dict[str, Any]:
     text = json.dumps(summary, indent=2, sort_keys=True, allow_nan=False) + "\n"
     _replace(record.path / layout.SUMMARY, text)
     _replace(record.path / layout.TRANSFERS, transfers_csv(record, losses))
+    if record.plan.serving is not None:
+        table = requests_csv(record, requests_of(record, losses))
+        _replace(record.path / layout.REQUESTS_TABLE, table)
     return summary
 
 
@@ -84,6 +94,7 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
     }
     if nics := nic_use(plan.topology, links):
         fabric["nics"] = nics
+    requests = requests_of(record, losses)
     judged = verdict(losses, links, fabric, transfers["slowdown"], cables)
     summary: dict[str, Any] = rounded(
         {
@@ -94,7 +105,8 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
             "clock": plan.clock,
             "dilation": plan.dilation,
             "transfers": transfers,
-            "ttft_ms": summarise_ttft(record),
+            "ttft_ms": summarise_request_ttft(record, requests) if plan.serving else summarise_ttft(record),
+            "requests": summarise_requests(record, requests),
             "links": links,
             "fabric": fabric,
             "verdict": judged,

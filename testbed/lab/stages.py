@@ -17,6 +17,7 @@ from testbed.lab.netlink import TC_H_ROOT, Netlink, fifo_options, htb_options
 from testbed.lab.qdiscs import CLASS_ID, ETHERNET_HEADER, rate_class
 from testbed.lab.system import run
 from testbed.plan.model import Plan, Transfer
+from testbed.plan.served import landings
 from topologies.model import Link, Nic
 
 ROOT = 0x00020000
@@ -57,12 +58,15 @@ def priority_of(plan: Plan, transfer: Transfer) -> int:
 def window_of(plan: Plan, transfer: Transfer) -> int:
     """Return the largest TCP window a transfer's receiver offers, 0 for any.
 
-    That is what the buffer before its GPU holds of payload: the buffer counts headers too.
+    That is what the buffer before its GPU holds of payload, as the buffer counts headers too, or the
+    descriptors that the connector has on the way, whichever is less.
     """
     stage = plan.topology.landing(transfer.dst, transfer.dst_gpu, transfer.dst_nic)
     buffer_bytes = next((queue.limit_bytes for queue in plan.queues if stage and queue.link == stage.name), 0)
     frames = buffer_bytes // (plan.mtu + ETHERNET_HEADER)
-    return frames * (plan.mtu - TCP_HEADERS)
+    in_flight = plan.serving.handover.window_bytes if plan.serving else 0
+    windows = [window for window in (frames * (plan.mtu - TCP_HEADERS), in_flight) if window]
+    return min(windows, default=0)
 
 
 def landing_lines(nic: Nic, stages: list[Link], plan: Plan) -> list[str]:
@@ -73,8 +77,7 @@ def landing_lines(nic: Nic, stages: list[Link], plan: Plan) -> list[str]:
         f"qdisc add dev {nic.up} clsact",
         f"filter add dev {nic.up} ingress protocol ip prio 1 {redirect}",
     ]
-    arriving = [t for t in plan.transfers if (t.dst, t.dst_nic) == (nic.host, number)]
-    for port, gpu in sorted({(transfer.dst_port, transfer.dst_gpu) for transfer in arriving}):
+    for port, gpu in landings(plan, nic.host, number):
         stage = plan.topology.landing(nic.host, gpu, number)
         if stage in stages:
             gpu_match = f"match u8 0x{gpu:02x} 0xff at {_QP_GPU_AT} " if plan.transport.roce else ""

@@ -9,7 +9,7 @@ import hashlib
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -18,6 +18,7 @@ from testbed.plan.dilation import dilated
 from testbed.plan.ideal import Flow, ideal_last_end_ns
 from testbed.plan.model import (
     FORMAT_VERSION,
+    TRANSFER_PORT,
     BackgroundFlow,
     Deadline,
     Measure,
@@ -29,18 +30,20 @@ from testbed.plan.model import (
     Transfer,
     Transport,
 )
+from testbed.plan.serving import PathFacts, preview
+from testbed.plan.system import is_served, serving_system
 from testbed.scenario.models import Scenario
 from testbed.scenario.nics import End, Ends
 from testbed.scenario.placement import leaf_spine
 from testbed.scenario.problems import Problem
 from topologies import Topology, build_leaf_spine
 from topologies.model import DEST_LANDING, Link, Nic
+from traffic.request import Request
 from traffic.roce.geometry import wire_bytes as roce_wire_bytes
 from traffic.roce.packets import ROCE_PORT
 
-__all__ = ["build_plan", "dilated", "plan_hash", "wire_bytes"]
+__all__ = ["build_plan", "dilated", "plan_hash", "routes_of", "wire_bytes"]
 
-TRANSFER_PORT = 5000
 SOURCE_PORT_FIRST = 20_000
 SOURCE_PORTS = 40_000
 """A source's transfers have the ports 20000 to 59999: below Linux's own choice from 60000 on."""
@@ -51,6 +54,9 @@ ETHERNET_BYTES = 14
 IP_TCP_BYTES = 40
 TCP_OPTION_BYTES = 12
 """Timestamps, padded (RFC 7323), which Linux sends in every segment."""
+
+HOST_QUEUE_BYTES = 1_000_000_000
+"""Room of a host's own queue where the serving engine opens connections: a mebibyte for a thousand."""
 
 DEADLINE_FACTOR = 20
 DEADLINE_FLOOR_NS = 2_000_000_000
@@ -66,8 +72,12 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
     _check_clock(scenario, clock)
     spec = leaf_spine(scenario)
     topology = build_leaf_spine(spec)
-    routes = _Routes(topology, scenario)
-    transfers = _transfers(scenario, seed, routes, Ends(spec.nic_of_gpu))
+    routes = routes_of(topology, scenario.fabric.mtu, _transport(scenario))
+    serving = serving_system(scenario, seed, _requests(scenario, seed)) if is_served(scenario) else None
+    if serving is None:
+        transfers = _transfers(scenario, seed, routes, Ends(spec.nic_of_gpu))
+    else:
+        transfers = tuple(preview(serving, routes.resolved, routes.facts))
     background = _background(scenario)
     ideal_ns = ideal_last_end_ns([routes.flow(transfer) for transfer in transfers], routes.capacities_bps)
     return Plan(
@@ -81,7 +91,7 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
         mtu=scenario.fabric.mtu,
         framework=scenario.controller.framework,
         topology=topology,
-        queues=_queues(scenario, topology),
+        queues=_roomy(_queues(scenario, topology), topology) if serving else _queues(scenario, topology),
         transport=_transport(scenario),
         routing=_routing(scenario, seed),
         transfers=transfers,
@@ -90,6 +100,7 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
         deadline=_deadline(scenario, ideal_ns, background),
         ideal_last_end_ns=ideal_ns,
         expectations=scenario.expect,
+        serving=serving,
     )
 
 
@@ -148,6 +159,16 @@ def _queues(scenario: Scenario, topology: Topology) -> tuple[Queue, ...]:
     nics = set(topology.nics)
     cables = tuple(_queue(scenario, link, nics) for link in topology.links)
     return cables + tuple(_stage_queue(scenario, stage) for stage in topology.stages)
+
+
+def _roomy(queues: tuple[Queue, ...], topology: Topology) -> tuple[Queue, ...]:
+    """Give hosts' own queues room for as many connections as requests may open at once: a NIC drops nothing
+    that its host sends, it makes it wait."""
+    landings = {stage.name for stage in topology.stages if stage.segment == DEST_LANDING}
+    return tuple(
+        queue if queue.marking or queue.link in landings else replace(queue, limit_bytes=HOST_QUEUE_BYTES)
+        for queue in queues
+    )
 
 
 def _stage_queue(scenario: Scenario, stage: Link) -> Queue:
@@ -218,6 +239,11 @@ def _requested(scenario: Scenario, seed: int) -> Iterator[_Wanted]:
         yield _Wanted(src, dst, requests.kv_bytes, start_ns)
 
 
+def _requests(scenario: Scenario, seed: int) -> Iterator[Request]:
+    for number, wanted in enumerate(_requested(scenario, seed)):
+        yield Request(number, wanted.start_ns, 0, 0, wanted.size_bytes)
+
+
 def _transfers(scenario: Scenario, seed: int, routes: _Routes, ends: Ends) -> tuple[Transfer, ...]:
     sent: Counter[str] = Counter()
     transfers = []
@@ -264,12 +290,16 @@ def _deadline(scenario: Scenario, ideal_ns: int, background: tuple[BackgroundFlo
     return Deadline(scenario.deadline.scenario_ns or generous_ns, scenario.deadline.real_ns / 1e9)
 
 
+def routes_of(topology: Topology, mtu: int, transport: Transport) -> _Routes:
+    """Return what tells wire bytes, ideal times and paths of transfers over `topology`."""
+    return _Routes(topology, mtu, transport.roce)
+
+
 class _Routes:
     """Rates, delays and shared resources of the paths between NICs; looked up, not searched."""
 
-    def __init__(self, topology: Topology, scenario: Scenario) -> None:
-        self.topology = topology
-        self.mtu, self.roce = scenario.fabric.mtu, _transport(scenario).roce
+    def __init__(self, topology: Topology, mtu: int, roce: Roce | None) -> None:
+        self.topology, self.mtu, self.roce = topology, mtu, roce
         self.nic_of = {
             (host.name, number): nic for host in topology.hosts for number, nic in enumerate(host.nics, 1)
         }
@@ -341,6 +371,18 @@ class _Routes:
             return wire_bytes(size_bytes, self.mtu)
         own = self.roce
         return roce_wire_bytes(size_bytes, own.mtu, own.message_bytes, read=own.operation == "read")
+
+    def facts(self, transfer: Transfer) -> PathFacts:
+        """Return rate and delay of a transfer's path."""
+        ends = self.nic_of[transfer.src, transfer.src_nic], self.nic_of[transfer.dst, transfer.dst_nic]
+        path = self.path(*ends)
+        return PathFacts(min(link.rate_bps for link in path), sum(link.delay_ns for link in path))
+
+    def resolved(self, transfer: Transfer) -> Transfer:
+        """Return a transfer of the serving engine with its wire bytes and the time it takes alone."""
+        facts, wire = self.facts(transfer), self._wire_bytes(transfer.bytes)
+        serial_ns = -(-wire * 8 * 1_000_000_000 // facts.rate_bps)
+        return replace(transfer, wire_bytes=wire, ideal_ns=serial_ns + facts.delay_ns)
 
     def flow(self, transfer: Transfer) -> Flow:
         """Return the transfer as the fluid model takes it."""

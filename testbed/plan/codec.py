@@ -31,7 +31,7 @@ def from_json(text: str) -> Plan:
     version = data.get("format_version") if isinstance(data, dict) else None
     if version != FORMAT_VERSION:
         raise InputError(f"plan: format_version is {version!r}; this testbed reads {FORMAT_VERSION}")
-    plan: Plan = _value(Plan, data, "plan")
+    plan: Plan = value_of(Plan, data, "plan")
     return plan
 
 
@@ -54,16 +54,17 @@ def _hints(model: type) -> dict[str, Any]:
     return get_type_hints(model)
 
 
-def _value(kind: Any, data: Any, path: str) -> Any:
+def value_of(kind: Any, data: Any, path: str) -> Any:
+    """Return `data`, as JSON has it, as a value of `kind`; InputError names the place under `path`."""
     if is_dataclass(kind):
         return _dataclass(kind, data, path)
     origin = get_origin(kind)
     if origin is tuple:
         _expect(isinstance(data, list), path, "a list", data)
         item_kind = get_args(kind)[0]
-        return tuple(_value(item_kind, item, f"{path}[{number}]") for number, item in enumerate(data))
+        return tuple(value_of(item_kind, item, f"{path}[{number}]") for number, item in enumerate(data))
     if origin is UnionType:
-        return None if data is None else _value(_not_none(kind), data, path)
+        return None if data is None else value_of(_not_none(kind), data, path)
     return _scalar(kind, data, path)
 
 
@@ -77,7 +78,7 @@ def _dataclass(kind: Any, data: Any, path: str) -> Any:
     if hints.keys() != data.keys():
         missing, unknown = sorted(hints.keys() - data.keys()), sorted(data.keys() - hints.keys())
         raise InputError(f"{path}: the keys differ: missing {missing}, unknown {unknown}")
-    return kind(**{name: _value(hint, data[name], f"{path}.{name}") for name, hint in hints.items()})
+    return kind(**{name: value_of(hint, data[name], f"{path}.{name}") for name, hint in hints.items()})
 
 
 def _scalar(kind: Any, data: Any, path: str) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from testbed.plan.model import BackgroundFlow, Plan, Roce, Transfer, Transport
 from topologies.model import Link, Topology
+from traffic.jobs import Job, Serving
 from traffic.roce.dcqcn import Parameters
 
 
@@ -35,6 +36,7 @@ def dilated(plan: Plan) -> Plan:
         ),
         deadline=replace(plan.deadline, scenario_ns=_times(plan.deadline.scenario_ns, k)),
         ideal_last_end_ns=_times(plan.ideal_last_end_ns, k),
+        serving=plan.serving and _serving(plan.serving, k),
     )
 
 
@@ -93,6 +95,22 @@ def _transfer(transfer: Transfer, k: float) -> Transfer:
         ideal_ns=_times(transfer.ideal_ns, k),
         pace_bps=_slowed(transfer.pace_bps, k),
     )
+
+
+def _serving(serving: Serving, k: float) -> Serving:
+    return replace(
+        serving,
+        handover=replace(serving.handover, pace_bps=_slowed(serving.handover.pace_bps, k)),
+        staleness_ns=_times(serving.staleness_ns, k),
+        step_ns=_times(serving.step_ns, k),
+        slo_ttft_ns=_times(serving.slo_ttft_ns, k),
+        lead_ns=_times(serving.lead_ns, k),
+        jobs=tuple(_job(job, k) for job in serving.jobs),
+    )
+
+
+def _job(job: Job, k: float) -> Job:
+    return replace(job, arrival_ns=_times(job.arrival_ns, k), prefill_ns=_times(job.prefill_ns, k))
 
 
 def _background(flow: BackgroundFlow, k: float) -> BackgroundFlow:

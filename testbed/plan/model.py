@@ -13,9 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topologies.model import Topology
+from traffic.jobs import Serving
 from traffic.roce.dcqcn import Parameters
 
 FORMAT_VERSION = 1
+
+TRANSFER_PORT = 5000
+"""Where transfers to a host's first GPU are received; the next GPUs have the next ports."""
+
+SERVED_PORT_FIRST = 20_000
+SERVED_PORTS = 40_000
+"""A transfer that the serving engine makes is sent from the port of its number: all are known beforehand."""
+
+NO_REQUEST = -1
 
 
 @dataclass(frozen=True)
@@ -113,7 +123,8 @@ class Transfer:
     `wire_bytes` counts headers as the queues do. `ideal_ns` is the time it takes alone on an idle
     fabric: wire bytes over the slowest link of its path, plus the path's propagation delay.
     `pace_bps` is the rate at which the sender paces its payload, 0 for as fast as TCP goes. `src_gpu`,
-    `dst_gpu`, `src_nic` and `dst_nic` count from 1 within their hosts.
+    `dst_gpu`, `src_nic` and `dst_nic` count from 1 within their hosts. It carries KV of the serving engine's
+    `request`.
     """
 
     id: int
@@ -130,6 +141,7 @@ class Transfer:
     dst_gpu: int = 1
     src_nic: int = 1
     dst_nic: int = 1
+    request: int = NO_REQUEST
 
 
 @dataclass(frozen=True)
@@ -166,7 +178,11 @@ class Deadline:
 
 @dataclass(frozen=True)
 class Plan:
-    """All of a run. `ideal_last_end_ns` is when the last transfer would end with perfect sharing."""
+    """All of a run. `ideal_last_end_ns` is when the last transfer would end with perfect sharing.
+
+    With `serving` the lab decides when requests are transferred to which host; `transfers` are then what
+    would come of it if each transfer had the network for itself.
+    """
 
     format_version: int
     scenario: str
@@ -187,3 +203,4 @@ class Plan:
     deadline: Deadline
     ideal_last_end_ns: int
     expectations: tuple[str, ...]
+    serving: Serving | None = None

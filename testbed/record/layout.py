@@ -19,6 +19,7 @@ ENVIRONMENT = "environment.json"
 RAW = "raw"
 PROGRESS = "raw/progress.bin"
 OUTCOMES = "raw/outcomes.json"
+REQUESTS = "raw/requests.json"
 DATAPATH_FLOWS = "raw/datapath-flows.txt"
 FACTS = "raw/facts.json"
 BACKGROUND = "raw/background.json"
@@ -28,8 +29,9 @@ LOGS = "logs"
 
 SUMMARY = "summary.json"
 TRANSFERS = "transfers.csv"
+REQUESTS_TABLE = "requests.csv"
 REPORT = "report.html"
-DERIVED = (SUMMARY, TRANSFERS, REPORT)
+DERIVED = (SUMMARY, TRANSFERS, REQUESTS_TABLE, REPORT)
 """Made from the record by the offline half; they can be made again and are no part of the raw facts."""
 
 RUNNING = "running"

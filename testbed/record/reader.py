@@ -10,7 +10,7 @@ analysis, the report, the checks and the command line.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from testbed.record.codec import Damage, Int64Array
 from testbed.record.outcomes import Outcome, parse_outcomes, unknown_outcome
 from testbed.record.paths import measured_paths
 from testbed.record.rails import nic_and_rails, own_backlog, sends_at_its_rate
+from testbed.record.requests import NOTHING_SERVED, Served, parse_served
 
 _Value = TypeVar("_Value")
 
@@ -70,6 +71,7 @@ class Record:
 
     `paths` maps a transfer's id to the links its data took (None: not measured). `link_names` are the sampled
     links in the plan's order. `problems` has a sentence for each thing that is missing, damaged or changed.
+    With a serving engine, `served` has its requests, and the plan's transfers are those it made.
     """
 
     path: Path
@@ -80,6 +82,7 @@ class Record:
     background: Any
     tcp_counters: Mapping[str, Mapping[str, int]]
     outcomes: tuple[Outcome, ...]
+    served: Served
     paths: Mapping[int, tuple[str, ...] | None]
     groups: tuple[SampleGroup, ...]
     all_progress: Progress
@@ -162,6 +165,9 @@ def _open(cls: type[Record], folder: Path, verify: bool) -> Record:
     problems: list[str] = []
     if verify:
         problems += codec.differences(folder, manifest.get("files") or {})
+    served = _Reader(folder, plan, problems).served()
+    if plan.serving is not None:
+        plan = replace(plan, transfers=served.transfers)
     reader = _Reader(folder, plan, problems)
     return cls(
         path=folder,
@@ -172,6 +178,7 @@ def _open(cls: type[Record], folder: Path, verify: bool) -> Record:
         background=reader.background(),
         tcp_counters=reader.attempt(lambda: codec.read_mapping(folder, layout.TCP_COUNTERS), {}),
         outcomes=reader.outcomes(),
+        served=served,
         paths=reader.paths(),
         groups=reader.groups(),
         all_progress=reader.progress(),
@@ -226,6 +233,19 @@ class _Reader:
         if not self._plan.background and not (self._folder / layout.BACKGROUND).exists():
             return []
         return self.attempt(lambda: codec.read_json(self._folder, layout.BACKGROUND), [])
+
+    def served(self) -> Served:
+        """What the serving engine decided; nothing without one."""
+        if self._plan.serving is None:
+            return NOTHING_SERVED
+        return self.attempt(
+            lambda: parse_served(
+                codec.read_json(self._folder, layout.REQUESTS),
+                codec.read_json(self._folder, layout.OUTCOMES),
+                self._plan,
+            ),
+            NOTHING_SERVED,
+        )
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """One for each transfer of the plan, in its order; what the file lacks counts as not completed."""

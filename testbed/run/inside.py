@@ -18,10 +18,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.errors import DeadlineError, LabError, TestbedError
 from testbed.lab.bringup import Lab, bring_up
@@ -31,13 +32,16 @@ from testbed.lab.stages import priority_of, window_of
 from testbed.lab.system import go_first, network_namespace, power_off, wait_until
 from testbed.plan.codec import from_json
 from testbed.plan.dilation import dilated
-from testbed.plan.model import Plan
+from testbed.plan.model import Plan, Transfer
 from testbed.record import layout
 from testbed.run.background import Background
 from testbed.run.probe import probe_main
 from testbed.run.roce import RoceRun
 from topologies.model import Host
 from traffic.tcp_replay import Endpoint, Flow, Replay
+
+if TYPE_CHECKING:
+    from testbed.run.serving import ServingRun
 
 HEAD_START_NS = 5_000_000
 REAL_HEAD_START_NS = 250_000_000
@@ -142,10 +146,16 @@ def replay_program(plan: Plan, record: Path) -> Program:
 
     def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
         # Mininet's start has lowered the limit for everybody (`mininet_net.OPEN_FILES`).
-        files = OTHER_FILES + 2 * len(plan.transfers) + len(plan.topology.hosts)
+        serving = _serving(plan)
+        flows = serving.most_flows if serving else len(plan.transfers)
+        files = OTHER_FILES + 2 * flows + len(plan.topology.hosts)
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
-        flows = [_flow(plan, transfer.id) for transfer in plan.transfers]
-        replay = RoceRun(plan, flows, record) if plan.transport.roce else _tcp_replay(plan, flows)
+        replay: Replay | RoceRun
+        if serving:
+            replay = serving.replay
+        else:
+            planned = [_flow(plan, transfer) for transfer in plan.transfers]
+            replay = RoceRun(plan, planned, record) if plan.transport.roce else _tcp_replay(plan, planned)
         replay.prepare()
         if plan.clock == "virtual":
             go_first()
@@ -154,21 +164,35 @@ def replay_program(plan: Plan, record: Path) -> Program:
         if not replay.run(epoch_ns, epoch_ns + plan.deadline.scenario_ns):
             replay.close_open(GIVEN_UP)
         (record / layout.OUTCOMES).write_text(json.dumps(replay.outcomes(), indent=1) + "\n")
+        if serving:
+            serving.write(record)
 
     return program
+
+
+def _in_host(host: str) -> AbstractContextManager[None]:
+    return network_namespace(namespace(host))
 
 
 def _tcp_replay(plan: Plan, flows: list[Flow]) -> Replay:
     return Replay(
         flows,
         congestion_control=plan.transport.congestion_control,
-        namespace=lambda host: network_namespace(namespace(host)),
+        namespace=_in_host,
         dilation=plan.dilation,
     )
 
 
-def _flow(plan: Plan, number: int) -> Flow:
-    transfer = plan.transfers[number]
+def _serving(plan: Plan) -> ServingRun | None:
+    if plan.serving is None:
+        return None
+    # Imported here: it draws from the guest's entropy (`random`), which would change runs without it.
+    from testbed.run.serving import ServingRun
+
+    return ServingRun(plan, plan.serving, partial(_flow, plan), _in_host)
+
+
+def _flow(plan: Plan, transfer: Transfer) -> Flow:
     src, dst = plan.topology.host(transfer.src), plan.topology.host(transfer.dst)
     return Flow(
         id=transfer.id,
@@ -239,11 +263,14 @@ def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Pr
 def _require_finished(plan: Plan, record: Path) -> None:
     """Raise DeadlineError when transfers were given up; what was measured of them stays."""
     outcomes = json.loads((record / layout.OUTCOMES).read_text())
+    what = "transfers"
+    if plan.serving:
+        what, outcomes = "requests", json.loads((record / layout.REQUESTS).read_text())["requests"]
     given_up = sum(outcome["error"] == GIVEN_UP for outcome in outcomes)
     if given_up:
         deadline_ms = plan.deadline.scenario_ns / plan.dilation / 1e6
         raise DeadlineError(
-            f"{given_up} of {len(outcomes)} transfers had not ended after {deadline_ms:g} ms "
+            f"{given_up} of {len(outcomes)} {what} had not ended after {deadline_ms:g} ms "
             f"of scenario time (deadline.scenario{TOO_FAST if plan.clock == 'real' else ''})"
         )
 

@@ -39,6 +39,7 @@ from testbed.lab.stages import device_of, queue_handle, stages_of
 from testbed.lab.system import exact_timers, go_first, network_namespace, sleep_until_ns
 from testbed.lab.uring import Batch, Exchange, NoUring
 from testbed.plan.model import Plan
+from testbed.plan.served import receivers, transfer_of_port
 from testbed.record import layout
 from topologies.model import Link, Nic
 
@@ -200,8 +201,7 @@ class Probe:
         self._hosts += [reader for nic in nics for reader in self._stage_readers(nic)]
         # RoCE is no socket of the kernel's: its program tells the progress itself.
         told = plan.transport.kind == "roce"
-        receivers = set() if told else {t.dst for t in plan.transfers}
-        self._progress = [self._progress_reader(name) for name in sorted(receivers)]
+        self._progress = [self._progress_reader(name) for name in (() if told else receivers(plan))]
         self._transfers = {
             (socket.inet_aton(plan.topology.host(t.src).nic(t.src_nic).ip), t.src_port): t.id
             for t in plan.transfers
@@ -282,7 +282,12 @@ class Probe:
         for netlink in self._progress:
             for view, length in netlink.request(request):
                 for _, address, port, received in received_bytes(view, length):
-                    self._note_progress(now_ns, self._transfers.get((address, port)), received)
+                    self._note_progress(now_ns, self._transfer_of(address, port), received)
+
+    def _transfer_of(self, address: bytes, port: int) -> int | None:
+        if self._plan.serving:
+            return transfer_of_port(port)
+        return self._transfers.get((address, port))
 
     def _note_progress(self, now_ns: int, transfer: int | None, received: int) -> None:
         if transfer is not None and received and self._seen.get(transfer) != received:

@@ -21,6 +21,7 @@ from testbed.scenario.models import Scenario
 from testbed.scenario.problems import Problem, input_error, nearest, shown
 from testbed.scenario.schema import Option, keys, option_at
 from testbed.scenario.sections import Section
+from testbed.scenario.serving_keys import SHORT
 from testbed.scenario.transport import without_other_kind
 from testbed.scenario.tree import (
     Leaf,
@@ -55,7 +56,7 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
     """
     tree = _read_with_bases(_locate(name_or_path, FilePath()), ())
     for number, override in enumerate(overrides):
-        tree = _overridden(tree, override, _OVERRIDE_RANK + number)
+        tree = _written_out(_overridden(tree, override, _OVERRIDE_RANK + number))
     return _checked(_with_layer_queues(tree))
 
 
@@ -118,7 +119,7 @@ def _read_with_bases(path: FilePath, extending: tuple[str, ...]) -> Node:
         raise InputError(f"{tree.place}: is not a mapping; a scenario is a mapping that begins with name")
     entries = dict(tree.entries)
     base = entries.pop("extends", None)
-    own = replace(tree, entries=entries)
+    own = _written_out(replace(tree, entries=entries))
     if base is None:
         return own
     inherited = _read_base(base, path, (*extending, os.path.realpath(path)))
@@ -162,6 +163,15 @@ def _with_layer_queues(tree: Node) -> Node:
         own = find(tree, ("fabric", layer, "queue"))
         if isinstance(common, Table) and isinstance(own, Table):
             tree = put(tree, ("fabric", layer, "queue"), merge(common, own))
+    return tree
+
+
+def _written_out(tree: Node) -> Node:
+    """Write the mapping for each word that is short for one."""
+    for path, key in SHORT.items():
+        word = find(tree, path)
+        if isinstance(word, Leaf) and not word.null:
+            tree = put(tree, path, Table({key: word}, word.place))
     return tree
 
 

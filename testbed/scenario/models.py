@@ -27,6 +27,7 @@ from testbed.scenario.kinds import (
 from testbed.scenario.problems import Problem, input_error
 from testbed.scenario.rails import RailPreset
 from testbed.scenario.sections import Section, option, required, section, several, unset
+from testbed.scenario.serving_keys import ConnectorKeys, DecodeKeys, PlacementKeys, PrefillKeys, SloKeys
 from testbed.scenario.transport import Transport
 from testbed.scenario.tree import Node, Place, Table, nearest_place
 
@@ -298,12 +299,12 @@ class Scale(Section):
     size_factor: Annotated[float, Number(0, 1, above=True)] = option(
         "bytes", "1", "factor on the size of every transfer; nothing becomes less than one byte"
     )
-
-
-_MOONCAKE = (
-    "the prefill host pushes when it has finished, one TCP stream for each transfer; "
-    "slicing over several NICs is not modelled"
-)
+    time_factor: Annotated[float, Number(0, 1, above=True)] = option(
+        "time",
+        "1",
+        "factor on the arrivals, prefill times, decode steps and promises of requests; equal to bytes, what "
+        "serving takes and what transfers take stay in proportion",
+    )
 
 
 class Workload(Section):
@@ -312,12 +313,11 @@ class Workload(Section):
     model: Annotated[str | None, Text(1, 64, optional=True)] = unset(
         "model", "named in the report; the size of a transfer is requests.kv_bytes"
     )
-    connector: Annotated[str, Choice({"mooncake": _MOONCAKE})] = option(
-        "connector", "mooncake", "how KV is handed over"
-    )
-    placement: Annotated[
-        str, Choice({"round-robin": "request k goes from prefill host k mod nP to decode host k mod nD"})
-    ] = option("placement", "round-robin", "which hosts serve a request")
+    connector: ConnectorKeys = section("connector", ConnectorKeys, "how KV is handed over")
+    placement: PlacementKeys = section("placement", PlacementKeys, "which decode host serves a request")
+    prefill: PrefillKeys = section("prefill", PrefillKeys, "the time before there is KV")
+    decode: DecodeKeys = section("decode", DecodeKeys, "the time after KV has landed")
+    slo: SloKeys = section("slo", SloKeys, "what is promised")
     requests: Requests | None = unset("requests", "generated requests")
     transfers: tuple[Transfer, ...] = several("transfers", "transfers written out, instead of requests")
     background: tuple[Background, ...] = several("background", "iperf3 flows beside the transfers")

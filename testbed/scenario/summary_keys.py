@@ -24,6 +24,8 @@ _SHARES: Tree = dict.fromkeys((*SEGMENTS, "sender"))
 _GROUP: Tree = {"segment": None, "lost_ms": None, "shares": _SHARES}
 _TAILS: Tree = dict.fromkeys(("p50", "p99"))
 
+_PARTS = ("wait", "prefill", "transfer", "landing", "admission", "first_step")
+
 KEYS: Tree = {
     **dict.fromkeys(("format_version", "scenario", "seed", "backend", "clock", "dilation")),
     "transfers": {
@@ -32,6 +34,15 @@ KEYS: Tree = {
         **dict.fromkeys(("fct_ms", "ideal_ms", "slowdown"), _SPREAD),
     },
     "ttft_ms": {"count": None, **_SPREAD, "by_decode": {HOST: _TAILS}, "by_pair": {PAIR: _TAILS}},
+    "requests": {
+        **dict.fromkeys(("count", "completed", "connector", "placement", "bytes", "not_moved")),
+        **dict.fromkeys(("cached_blocks", "exposed_share", "jain")),
+        "scale": dict.fromkeys(("bytes", "time")),
+        "parts": {part: dict.fromkeys(("mean_ms", "share")) for part in _PARTS},
+        **dict.fromkeys(("isolated_ms", "contended_ms", "slowdown"), _SPREAD),
+        "slo": dict.fromkeys(("ttft_ms", "attained")),
+        "by_decode": {HOST: {"count": None, "ttft_ms": _SPREAD, "parts_ms": dict.fromkeys(_PARTS)}},
+    },
     "links": {
         LINK: {
             **dict.fromkeys(("segment", "from", "to", "rate_bps", "bytes", "packets", "ce_marks", "drops")),
@@ -72,6 +83,8 @@ IDEALS: Mapping[tuple[str, ...], tuple[str, ...] | float] = {
     ("transfers", "slowdown"): 1.0,
     ("transfers", "fct_ms"): ("transfers", "ideal_ms"),
     ("transfers", "last_end_ms"): ("transfers", "ideal_last_end_ms"),
+    ("requests", "slowdown"): 1.0,
+    ("requests", "contended_ms"): ("requests", "isolated_ms"),
 }
 """What `ideal` stands for beside a key: a number, or the key that holds it (with the same names below)."""
 

@@ -91,7 +91,10 @@ def test_ideal_is_that_of_the_key_on_the_left(left: str, right: object) -> None:
 
 VALUES = "write a key, a number, a quantity, a word, true, false or null"
 SHAPE = "is no expectation; write path op value, as in verdict.segment == dest-leaf"
-IDEALS = "these have one: transfers.slowdown, transfers.fct_ms, transfers.last_end_ms"
+IDEALS = (
+    "these have one: transfers.slowdown, transfers.fct_ms, transfers.last_end_ms, requests.slowdown, "
+    "requests.contended_ms"
+)
 UNITS = "the units are b, kb, mb, gb, tb, kib, mib, gib, tib, ns, us, ms, s, min, bit, kbit, mbit, gbit, tbit"
 
 

@@ -95,12 +95,13 @@ def test_sockets_of_a_host_with_several_nics_are_bound_to_one() -> None:
     plan = small_plan(*RAILS)
     assert device_to_bind(plan.topology.host("p1"), 2) == "p1n2-leaf2"
     assert device_to_bind(small_plan().topology.host("p1"), 1) == ""
-    found = [(_flow(plan, item.id).src, _flow(plan, item.id).dst) for item in plan.transfers]
+    found = [(_flow(plan, item).src, _flow(plan, item).dst) for item in plan.transfers]
     assert found == [
         (Endpoint("p1", "10.0.1.1", 20_000, "p1n1-leaf1"), Endpoint("d1", "10.0.1.3", 5_000, "d1n1-leaf1")),
         (Endpoint("p2", "10.0.1.2", 20_000, "p2n1-leaf1"), Endpoint("d1", "10.0.2.3", 5_001, "d1n2-leaf2")),
     ]
-    assert {_flow(small_plan(), 0).src.device, _flow(small_plan(), 0).dst.device} == {""}
+    plain = _flow(small_plan(), small_plan().transfers[0])
+    assert {plain.src.device, plain.dst.device} == {""}
 
 
 def test_the_traffic_program_binds_listeners_and_senders(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,7 +193,7 @@ def test_the_result_is_written_before_the_guest_is_switched_off(
 
 def test_a_flow_has_the_addresses_and_ports_of_its_transfer() -> None:
     plan = replace(PLAN, transfers=(PLAN.transfers[0], replace(PLAN.transfers[1], start_ns=7)))
-    flow = inside._flow(plan, 1)
+    flow = inside._flow(plan, plan.transfers[1])
     assert (flow.src.host, flow.src.ip, flow.src.port) == ("p2", "10.0.1.2", 20_000)
     assert (flow.dst.host, flow.dst.ip, flow.dst.port) == ("d1", "10.0.2.1", 5_000)
     assert (flow.id, flow.bytes, flow.start_ns) == (1, 4 << 20, 7)

@@ -35,20 +35,23 @@ def serving(*jobs: Job, **changes: object) -> Serving:
         decode_slots=0,
         step_ns=0,
         slo_ttft_ns=0,
-        cache_bytes=0,
+        cache_blocks=0,
         lead_ns=0,
+        nic_of_gpu=(1,),
         seed=1,
+        size_factor=1.0,
+        time_factor=1.0,
         jobs=jobs,
     )
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def to_d1(job: Job, now_ns: int) -> tuple[str, int]:
+def to_d1(course: Course, now_ns: int) -> tuple[str, int]:
     return "d1", 0
 
 
 def run(
-    given: Serving, transfer_ns: int, choose: Callable[[Job, int], tuple[str, int]] = to_d1
+    given: Serving, transfer_ns: int, choose: Callable[[Course, int], tuple[str, int]] = to_d1
 ) -> list[Course]:
     """Run to the end on a network that takes `transfer_ns` for anything."""
     engine = Engine(given, choose, partial=False)
@@ -158,7 +161,7 @@ def test_a_client_asks_again_when_its_answer_has_ended() -> None:
 
 def test_a_prompt_that_is_all_there_moves_nothing_and_still_has_a_first_token() -> None:
     whole = Job(0, 0, 100, 800, 100, 1, blocks=(1, 2), block_tokens=50)
-    (course,) = run(serving(whole), transfer_ns=10_000, choose=lambda job, now: ("d2", 2))
+    (course,) = run(serving(whole), transfer_ns=10_000, choose=lambda course, now: ("d2", 2))
     assert (course.bytes, course.landed_ns, course.first_token_ns) == (0, 100, 100)
 
 

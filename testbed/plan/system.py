@@ -1,0 +1,179 @@
+"""From the scenario's keys to the serving system of a plan. Reads the prefill profile, nothing else.
+
+A burst whose KV sizes are given, with every key of the serving system at its default, has none: each request
+is then one transfer at its arrival, as if written out. Called by `testbed.plan.build`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from testbed.errors import InputError
+from testbed.plan.model import SERVED_PORTS
+from testbed.plan.profile import Profile, at_rate, read_profile
+from testbed.plan.serving import Costs, jobs_of, most_transfers
+from testbed.scenario.models import Scenario, Workload
+from testbed.scenario.placement import leaf_spine
+from testbed.scenario.problems import Problem
+from testbed.scenario.tree import find
+from traffic.connectors import Handover, handover
+from traffic.jobs import Serving
+from traffic.kv import MODELS, Model, shard_bytes_per_token
+from traffic.request import BLOCK_TOKENS, Request
+from traffic.tcp_replay import CONNECT_LEAD_NS
+
+PROFILE_BYTES_MAX = 10_000_000
+
+
+def is_served(scenario: Scenario) -> bool:
+    """Whether requests pass through a serving system, and not straight onto the network."""
+    workload = scenario.workload
+    if workload.requests is None:
+        return False
+    given = workload.requests.kind == "burst" and workload.requests.kv_bytes is not None
+    timed = any(name in workload.model_fields_set for name in ("prefill", "decode", "slo"))
+    return not given or timed or _handed(workload)
+
+
+def _handed(workload: Workload) -> bool:
+    """Whether hand-over or placement differ from the default."""
+    preset = type(workload.connector)()
+    return workload.connector != preset or workload.placement.policy != "round-robin"
+
+
+def serving_system(scenario: Scenario, seed: int, requests: Iterable[Request]) -> Serving:
+    """Return the serving system of a scenario with `requests` as its jobs; InputError for what cannot be."""
+    workload, hosts = scenario.workload, scenario.hosts
+    if scenario.transport.kind != "tcp":
+        raise scenario.error(_only_tcp())
+    hand = _handover(scenario)
+    if hand.pace_bps >= scenario.fabric.host_link.rate_bps:
+        hand = replace(hand, pace_bps=0)  # the NIC is slower than the posting of descriptors
+    time_factor = workload.scale.time_factor
+    token_bytes = _token_bytes(scenario)
+    costs = Costs(lambda request: _bytes_of(request, token_bytes, scenario), _profile(scenario), time_factor)
+    cache_blocks = int(workload.decode.cache_bytes // (token_bytes * BLOCK_TOKENS)) if token_bytes else 0
+    serving = Serving(
+        scheme=workload.connector.preset,
+        handover=hand,
+        prefill_hosts=_names("p", hosts.prefill.count),
+        decode_hosts=_names("d", hosts.decode.count),
+        store_hosts=(),
+        prefill_policy=workload.prefill.policy,
+        prefill_slots=workload.prefill.slots,
+        placement=workload.placement.policy,
+        skew=workload.placement.skew,
+        staleness_ns=workload.placement.staleness_ns,
+        decode_slots=workload.decode.slots,
+        step_ns=round(workload.decode.step_ns * time_factor),
+        slo_ttft_ns=round((workload.slo.ttft_ns or 0) * time_factor),
+        cache_blocks=cache_blocks,
+        lead_ns=CONNECT_LEAD_NS,
+        nic_of_gpu=leaf_spine(scenario).nic_of_gpu,
+        seed=seed,
+        size_factor=workload.scale.size_factor,
+        time_factor=time_factor,
+        jobs=jobs_of(_with_tokens(requests, token_bytes), costs, _clients(workload), blocks=cache_blocks > 0),
+    )
+    if most_transfers(serving) > SERVED_PORTS:
+        raise scenario.error(_too_many(serving))
+    return serving
+
+
+def _with_tokens(requests: Iterable[Request], token_bytes: int) -> Iterator[Request]:
+    """Yield the requests; one whose KV is given has as many tokens as those bytes are, if that is known."""
+    for request in requests:
+        if request.kv_bytes is not None and token_bytes and not request.prompt_tokens:
+            request = replace(request, prompt_tokens=max(1, request.kv_bytes // token_bytes))
+        yield request
+
+
+def _too_many(serving: Serving) -> Problem:
+    wrong = f"are {most_transfers(serving)} transfers, each of which has a port of its own"
+    allowed = f"at most {SERVED_PORTS}: use fewer requests or streams"
+    return Problem(("workload", "requests"), wrong, allowed, show=False)
+
+
+def _only_tcp() -> Problem:
+    wrong = "does not carry requests through the serving system"
+    allowed = "tcp; or a burst of kv_bytes without prefill, decode, slo, connector and placement"
+    return Problem(("transport", "kind"), wrong, allowed)
+
+
+def _names(letter: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{letter}{number}" for number in range(1, count + 1))
+
+
+def _clients(workload: Workload) -> int:
+    return 0
+
+
+# ---- bytes ----------------------------------------------------------------------------
+
+
+def _model(scenario: Scenario) -> Model | None:
+    return MODELS.get(scenario.workload.model or "")
+
+
+def _ranks(scenario: Scenario) -> int:
+    return 1
+
+
+def _token_bytes(scenario: Scenario) -> int:
+    """Return the KV of a token over all flows of a request, unscaled; 0 without a model."""
+    model, flows = _model(scenario), _ranks(scenario)
+    return 0 if model is None else shard_bytes_per_token(model, None, flows) * flows
+
+
+def _bytes_of(request: Request, token_bytes: int, scenario: Scenario) -> int:
+    whole = token_bytes * request.prompt_tokens if request.kv_bytes is None else request.kv_bytes
+    return max(1, round(whole * scenario.workload.scale.size_factor))
+
+
+def _handover(scenario: Scenario) -> Handover:
+    model, flows = _model(scenario), _ranks(scenario)
+    connector = scenario.workload.connector.connector
+    return handover(
+        connector,
+        token_bytes=_token_bytes(scenario) // (flows * connector.streams),
+        layers=model.layers if model else 0,
+        flows=flows,
+    )
+
+
+# ---- prefill --------------------------------------------------------------------------
+
+
+def _profile(scenario: Scenario) -> Profile | None:
+    prefill = scenario.workload.prefill
+    if prefill.tokens_per_second is not None:
+        return at_rate(prefill.tokens_per_second)
+    return None if prefill.profile is None else _read_profile(scenario, prefill.profile)
+
+
+def _read_profile(scenario: Scenario, name: str) -> Profile:
+    path = _beside_its_file(scenario, name)
+    try:
+        if path.stat().st_size > PROFILE_BYTES_MAX:
+            raise scenario.error(_unreadable(f"is larger than {PROFILE_BYTES_MAX} bytes; no profile is"))
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return read_profile(file, str(path))
+    except OSError as error:
+        raise scenario.error(_unreadable(f"cannot be read: {error.strerror}")) from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: is not UTF-8 text; save the file as UTF-8") from None
+
+
+def _unreadable(wrong: str) -> Problem:
+    return Problem(
+        ("workload", "prefill", "profile"), wrong, "give a CSV file with the columns tokens and ms"
+    )
+
+
+def _beside_its_file(scenario: Scenario, name: str) -> Path:
+    """Return a path that is relative to the file in which it is written, or to here after --set."""
+    node = find(scenario.tree, ("workload", "prefill", "profile"))
+    written = bool(node and node.place.line)
+    return (Path(node.place.label).parent if node and written else Path()) / name

@@ -1,0 +1,83 @@
+"""Places each request on a decode host by one of the policies, and keeps what they go by. Pure.
+
+It stands between the engine, whose `choose`, `on_landed` and `on_ended` it is, and `traffic.placement`:
+counts what is outstanding at each host and what its prefix cache holds, and remembers the last reading of
+the network's counters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+
+from traffic.jobs import Job, Serving
+from traffic.placement import View, policy
+from traffic.prefix_cache import PrefixCache
+from traffic.request import Request
+from traffic.serving import Course
+
+Rates = Callable[[str, str], float]
+"""Returns the rate (bits/s) that was free between two hosts when counters were last read."""
+
+NETWORK_AWARE = "network-aware"
+
+
+class Dispatcher:
+    """The placement of one run."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._hosts = serving.decode_hosts
+        self._policy = policy(serving.placement, exponent=serving.skew)
+        self._rng = random.Random(serving.seed)
+        self._cache = PrefixCache(serving.cache_blocks, 1)
+        self._bytes: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
+        self._placed: Counter[str] = Counter()
+        self._rates: Rates | None = None
+        self._read_ns = 0
+
+    def read(self, now_ns: int, rates: Rates) -> None:
+        """Take in a reading of the network's counters."""
+        self._rates, self._read_ns = rates, now_ns
+        self._placed.clear()
+
+    def choose(self, course: Course, now_ns: int) -> tuple[str, int]:
+        """Return the decode host of a request, and how many of its blocks are there already."""
+        job = course.job
+        hits = {host: self._cache.hits(host, job.blocks) for host in self._hosts} if job.blocks else {}
+        moves = {host: job.bytes_beyond(hits.get(host, 0)) for host in self._hosts}
+        request = _request(job)
+        view = View(
+            outstanding_bytes=self._bytes,
+            outstanding_requests=self._requests,
+            cached_tokens={host: request.tokens_in(found) for host, found in hits.items()},
+            move_bytes=moves,
+            free_bps=self._free(course.prefill_host),
+            placed_bytes=self._placed,
+            age_ns=now_ns - self._read_ns,
+        )
+        host = self._policy(request, self._hosts, view, self._rng)
+        self._bytes[host] += moves[host]
+        self._placed[host] += moves[host]
+        self._requests[host] += 1
+        return host, hits.get(host, 0)
+
+    def _free(self, src: str) -> dict[str, float]:
+        rates = self._rates
+        return {} if rates is None else {host: rates(src, host) for host in self._hosts}
+
+    def landed(self, course: Course) -> None:
+        """A request's KV has landed, or was given up."""
+        self._bytes[course.decode_host] -= course.bytes
+        if course.error is None:
+            self._cache.insert(course.decode_host, course.job.blocks)
+
+    def ended(self, course: Course) -> None:
+        """A request's answer has ended, or was given up."""
+        self._requests[course.decode_host] -= 1
+
+
+def _request(job: Job) -> Request:
+    tokens = (job.prompt_tokens, job.output_tokens)
+    return Request(job.id, job.arrival_ns, *tokens, job.bytes, job.blocks, job.block_tokens)
