@@ -25,6 +25,7 @@ from testbed.report.stretches import worst_link
 from topologies.model import SEGMENTS
 
 WIDTH = 80
+ALL_LINKS = "  all: mean use of all links of a stretch, idle ones and the way back included"
 LISTED = 12
 """So many transfers of a plan are listed one by one."""
 
@@ -143,6 +144,7 @@ def summary_text(summary: Mapping[str, Any], results: Sequence[Result], record: 
         *_stretches(summary),
         "",
         *_fidelity(summary["fidelity"]),
+        *_pfc_risk(summary["events"]["xoff"]),
     ]
     lines += [f"  {'holds' if result.ok else 'FAILS':11} {_result(result)}" for result in results]
     return "\n".join([*lines, f"  report      {record / 'report.html'}"])
@@ -189,13 +191,27 @@ def _stretches(summary: Mapping[str, Any]) -> list[str]:
             ]
         )
     rows.append(["sender", format_percent(summary["verdict"]["shares"].get("sender")), *[""] * 6])
-    return table(["stretch", "lost", "worst link", "queue", "its use", "all", "marks", "drops"], rows)
+    head = ["stretch", "lost", "worst link", "queue", "its use", "all", "marks", "drops"]
+    return [*table(head, rows), ALL_LINKS]
 
 
 def _total(links: Mapping[str, Mapping[str, Any]], counter: str) -> int | None:
     """Return the sum of a counter, None where a link's is not known."""
     counts = [link[counter] for link in links.values()]
     return None if None in counts else sum(counts)
+
+
+def _pfc_risk(xoff: Mapping[str, Any] | None) -> list[str]:
+    """Say how often PFC would have paused somebody; nothing where no queue watches XOFF."""
+    if xoff is None:
+        return []
+    if not xoff["crossings"]:
+        return ["  PFC risk    none: no queue reached XOFF"]
+    where = xoff["link"] if xoff["links"] == 1 else f"{xoff['links']} links, first {xoff['link']},"
+    times = f"{format_count(xoff['crossings'])} time{'s' if xoff['crossings'] > 1 else ''}"
+    above = f"{format_ms(xoff['total_ms'])} above, {format_ms(xoff['longest_ms'])} at a stretch"
+    text = f"{where} crossed XOFF {times}: {above}"
+    return textwrap.wrap(text, WIDTH - 2, initial_indent="  PFC risk    ", subsequent_indent=" " * 14)
 
 
 def _fidelity(fidelity: Mapping[str, Any]) -> list[str]:

@@ -54,7 +54,8 @@ that late is no answer to the burst."""
 def events(record: Record, losses: Sequence[TransferLoss], accused: str | None) -> dict[str, Any]:
     """Return the summary's `events` in scenario ms, None for what did not happen.
 
-    `accused` is the verdict's link. `xoff` adds up all links and names the one that crossed first;
+    `accused` is the verdict's link. `xoff` adds up all links and names the one that crossed first, with zeros
+    when none did, and is None where no queue watches it;
     `peak_before_slowdown` tells whether the accused queue was longest before any sender slowed (also when
     none did), None without an accusation. `links` has each link's own moments.
     """
@@ -74,7 +75,7 @@ def events(record: Record, losses: Sequence[TransferLoss], accused: str | None) 
         "queue_peak_ms": _ms(peak),
         "queue_peak_link": accused if peak is not None else None,
         "peak_before_slowdown": None if peak is None else slowed is None or peak < slowed,
-        "xoff": _all_xoff(links),
+        "xoff": _all_xoff(links) if _is_watched(record) else None,
         "links": {name: _entry(moments) for name, moments in links.items()},
     }
 
@@ -208,18 +209,22 @@ def _rate(sent: Ints, time_ns: Ints, begin: Ints, end: Ints) -> Floats:
     return np.asarray((sent[end] - sent[begin]) / np.maximum(time_ns[end] - time_ns[begin], 1), np.float64)
 
 
-def _all_xoff(links: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+def _is_watched(record: Record) -> bool:
+    """Whether XOFF is a level of any queue that was sampled."""
+    sampled = set(record.link_names)
+    return any(queue.xoff_bytes is not None and queue.link in sampled for queue in record.plan.queues)
+
+
+def _all_xoff(links: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     crossed = {name: moments["xoff"] for name, moments in links.items() if moments["xoff"]}
-    if not crossed:
-        return None
-    first = min(crossed, key=lambda name: crossed[name]["first_ns"])
+    first = min(crossed, key=lambda name: crossed[name]["first_ns"], default=None)
     return {
         "link": first,
-        "first_ms": _ms(crossed[first]["first_ns"]),
+        "first_ms": _ms(crossed[first]["first_ns"]) if first else None,
         "links": len(crossed),
         "crossings": sum(part["crossings"] for part in crossed.values()),
         "total_ms": _ms(sum(part["total_ns"] for part in crossed.values())),
-        "longest_ms": _ms(max(part["longest_ns"] for part in crossed.values())),
+        "longest_ms": _ms(max((part["longest_ns"] for part in crossed.values()), default=0)),
     }
 
 

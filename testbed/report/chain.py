@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from testbed.plan.model import Plan
 from testbed.record.reader import Record
 from testbed.report import axes, svg
 from testbed.report.binning import bin_level
@@ -31,6 +30,9 @@ AFTERWARDS = 0.3
 
 NUMBER_APART = 0.022
 """Least distance of two numbers over the drawing, as a fraction of its width."""
+
+
+NOT_WATCHED: Mapping[str, Any] = {"link": None, "first_ms": None, "crossings": 0}
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def chain(record: Record, summary: Mapping[str, Any]) -> Chain:
     moments = sorted(_moments(found, summary), key=lambda moment: moment.at_ms)
     series = record.series(link) if link in record.link_names else None
     if series is None or not moments:
-        return Chain(tuple(moments), _missing(found, record.plan), None, None, (), 0.0)
+        return Chain(tuple(moments), _missing(found), None, None, (), 0.0)
     window = _window(record, moments)
     queue = bin_level(series.time_ns, series.backlog_bytes, window.edges_ns)
     top = max(float(queue.maximum.max()), 1.0) * 1.05
@@ -79,11 +81,11 @@ def chain(record: Record, summary: Mapping[str, Any]) -> Chain:
     label = f"Queue of {link} from the burst on: peak {format_bytes(float(queue.maximum.max()))}"
     drawing = svg.drawing(window.bins, HEIGHT_UNITS, label, curve, *lines, class_="curves chain")
     ticks = tuple(Tick(*label) for label in axes.time_labels(window.start_ns, window.end_ns, 7))
-    return Chain(tuple(placed), _missing(found, record.plan), link, drawing, ticks, top)
+    return Chain(tuple(placed), _missing(found), link, drawing, ticks, top)
 
 
 def _moments(found: Mapping[str, Any], summary: Mapping[str, Any]) -> list[Moment]:
-    began, xoff = found.get("burst_began_ms"), found.get("xoff")
+    began, xoff = found.get("burst_began_ms"), found.get("xoff") or NOT_WATCHED
     last = summary["transfers"]["last_end_ms"]
     known = (
         ("the burst began", "", began, "start"),
@@ -95,7 +97,7 @@ def _moments(found: Mapping[str, Any], summary: Mapping[str, Any]) -> list[Momen
             "slow",
         ),
         ("the accused queue peaked", found.get("queue_peak_link"), found.get("queue_peak_ms"), "peak"),
-        (_crossed(xoff), xoff and xoff["link"], xoff and xoff["first_ms"], "xoff"),
+        (_crossed(xoff), xoff["link"], xoff["first_ms"], "xoff"),
         ("the last transfer ended", "", last, "end"),
     )
     return [
@@ -105,8 +107,8 @@ def _moments(found: Mapping[str, Any], summary: Mapping[str, Any]) -> list[Momen
     ]
 
 
-def _crossed(xoff: Mapping[str, Any] | None) -> str:
-    if not xoff:
+def _crossed(xoff: Mapping[str, Any]) -> str:
+    if not xoff["crossings"]:
         return ""
     times = f"{format_count(xoff['crossings'])} time{'s' if xoff['crossings'] > 1 else ''}"
     links = "" if xoff["links"] == 1 else f" on {xoff['links']} links"
@@ -114,12 +116,16 @@ def _crossed(xoff: Mapping[str, Any] | None) -> str:
     return f"XOFF crossed: PFC would have paused the sender ({times}{links}; {above})"
 
 
-def _missing(found: Mapping[str, Any], plan: Plan) -> tuple[str, ...]:
+def _missing(found: Mapping[str, Any]) -> tuple[str, ...]:
     """Say what did not happen; XOFF only where a queue watches it."""
-    said = [("no CE mark was set", "first_ce_ms"), ("no sender slowed down", "first_slowdown_ms")]
-    if any(queue.xoff_bytes is not None for queue in plan.queues):
-        said.append(("XOFF was not reached", "xoff"))
-    return tuple(text for text, key in said if found.get(key) is None) if found else ()
+    if not found:
+        return ()
+    said = {
+        "no CE mark was set": found["first_ce_ms"] is None,
+        "no sender slowed down": found["first_slowdown_ms"] is None,
+        "XOFF was not reached": found["xoff"] is not None and not found["xoff"]["crossings"],
+    }
+    return tuple(text for text, missing in said.items() if missing)
 
 
 def _window(record: Record, moments: Sequence[Moment]) -> Window:

@@ -1,4 +1,4 @@
-"""The two shipped scenarios, run once each with the installed command: what they must show."""
+"""Three shipped scenarios, run once each with the installed command: what they must show."""
 
 from __future__ import annotations
 
@@ -49,6 +49,11 @@ def incast(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(tmp_path_factory.mktemp("baseline") / "record", "baseline")
+
+
+@pytest.fixture(scope="module")
+def too_late(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run(tmp_path_factory.mktemp("too-late") / "record", "feedback-too-late")
 
 
 # ---- incast: the result ---------------------------------------------------------------
@@ -227,3 +232,37 @@ def test_baseline_accuses_nothing(baseline: Run) -> None:
 
 def test_baseline_takes_the_paths_the_hash_predicts(baseline: Run) -> None:
     assert baseline.paths == predicted_paths(baseline.record.plan)
+
+
+def test_baseline_crosses_no_xoff_and_says_zero(baseline: Run) -> None:
+    xoff = baseline.summary["events"]["xoff"]
+    assert {key: xoff[key] for key in ("links", "crossings", "total_ms", "longest_ms")} == dict.fromkeys(
+        ("links", "crossings", "total_ms", "longest_ms"), 0
+    )
+    assert {link["xoff_crossings"] for link in baseline.summary["links"].values()} == {0, None}
+    assert "PFC risk    none: no queue reached XOFF" in baseline.done.stdout
+    assert "PFC risk: none, XOFF not reached" in (baseline.out / "report.html").read_text()
+
+
+# ---- feedback-too-late: where PFC would have paused senders ---------------------------
+
+
+def test_a_burst_within_the_loop_crosses_xoff_at_its_port(too_late: Run) -> None:
+    xoff = too_late.summary["events"]["xoff"]
+    own = too_late.summary["events"]["links"]["leaf3-d1"]["xoff"]
+    assert (xoff["link"], xoff["links"]) == ("leaf3-d1", 1)
+    assert xoff["crossings"] == too_late.summary["links"]["leaf3-d1"]["xoff_crossings"] >= 1
+    assert (xoff["total_ms"], xoff["longest_ms"]) == (own["total_ms"], own["longest_ms"])
+    # The same from the samples: the level as the plan has it, each sample held until the next.
+    series = too_late.record.series("leaf3-d1")
+    level = {queue.link: queue.xoff_bytes for queue in too_late.record.plan.queues}["leaf3-d1"]
+    assert level == 200_000
+    above = series.backlog_bytes[:-1] >= level
+    assert xoff["total_ms"] * 1e6 == pytest.approx(np.diff(series.time_ns)[above].sum(), abs=1)
+    assert 0 < xoff["longest_ms"] <= xoff["total_ms"]
+
+
+def test_the_person_is_told_of_the_pfc_risk(too_late: Run) -> None:
+    times = too_late.summary["events"]["xoff"]["crossings"]
+    assert f"PFC risk    leaf3-d1 crossed XOFF {times} time" in too_late.done.stdout
+    assert f"PFC risk: XOFF crossed {times} time" in (too_late.out / "report.html").read_text()

@@ -77,10 +77,16 @@ def test_xoff_is_crossed_from_its_level_on_until_a_sample_below(toy: Record) -> 
     assert found["xoff"] == {**crossed, "link": LINK, "links": 1}
 
 
-def test_xoff_that_was_not_reached_or_is_not_watched_is_null(toy: Record) -> None:
-    found = _events(_sampled(toy, backlog=[0, XOFF - 1, 0]))
-    assert found["xoff"] is None
+def test_xoff_that_was_not_reached_is_zero_and_what_nobody_watches_is_null(toy: Record) -> None:
+    record = _sampled(toy, backlog=[0, XOFF - 1, 0])
+    found = _events(record)
+    assert found["xoff"] == {
+        **dict.fromkeys(("link", "first_ms")),
+        **dict.fromkeys(("links", "crossings", "total_ms", "longest_ms"), 0),
+    }
     assert found["links"][LINK]["xoff"] is None
+    unwatched = tuple(replace(queue, xoff_bytes=None) for queue in record.plan.queues)
+    assert _events(replace(record, plan=replace(record.plan, queues=unwatched)))["xoff"] is None
 
 
 FAST, SLOW = [200] * 8, [100] * 12

@@ -116,6 +116,31 @@ def test_every_stretch_and_the_sender_have_a_row(summary: dict[str, Any]) -> Non
     assert segments | {"sender"} <= set(rows)
 
 
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "  PFC risk    none: no queue reached XOFF"),
+        (
+            {"link": "leaf3-d1", "links": 1, "crossings": 1, "total_ms": 0.02, "longest_ms": 0.02},
+            "  PFC risk    leaf3-d1 crossed XOFF 1 time: 20 µs above, 20 µs at a stretch",
+        ),
+        (
+            {"link": "leaf3-d1", "links": 2, "crossings": 3, "total_ms": 1.5, "longest_ms": 0.9},
+            "  PFC risk    2 links, first leaf3-d1, crossed XOFF 3 times: 1.5 ms above,",
+        ),
+    ],
+)
+def test_where_pfc_would_have_paused_somebody(
+    summary: dict[str, Any], changes: dict[str, Any], line: str
+) -> None:
+    events = summary["events"] | {"xoff": summary["events"]["xoff"] | changes}
+    text = summary_text(summary | {"events": events}, [], Path("runs/x")).replace("\N{NO-BREAK SPACE}", " ")
+    assert line in text.splitlines()
+    assert widest(text) <= 80
+    unwatched = summary | {"events": summary["events"] | {"xoff": None}}
+    assert "PFC" not in summary_text(unwatched, [], Path("runs/x"))
+
+
 def test_expectations_are_shown_with_what_was_measured(summary: dict[str, Any]) -> None:
     results = [
         Result("transfers.count == 8", "== 8", "8", True),
