@@ -96,7 +96,7 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
         routing=_routing(scenario, seed),
         transfers=transfers,
         background=background,
-        measure=Measure(scenario.measure.interval_ns, scenario.measure.progress_ns),
+        measure=_measure(scenario),
         deadline=_deadline(scenario, ideal_ns, background),
         ideal_last_end_ns=ideal_ns,
         expectations=scenario.expect,
@@ -128,6 +128,11 @@ def _routing(scenario: Scenario, seed: int) -> Routing:
     if scenario.transport.kind == "roce" and "hash_fields" not in routing.model_fields_set:
         hashed = tuple(name.replace("tcp_", "udp_") for name in hashed)
     return Routing(routing.policy, hashed, _hash_seed(seed), tuple(pins), poll_ns)
+
+
+def _measure(scenario: Scenario) -> Measure:
+    measure = scenario.measure
+    return Measure(measure.interval_ns, measure.progress_ns, measure.departures)
 
 
 def _hash_seed(seed: int) -> int:

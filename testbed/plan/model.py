@@ -162,10 +162,14 @@ class BackgroundFlow:
 
 @dataclass(frozen=True)
 class Measure:
-    """How often queues (`interval_ns`) and transfers (`progress_ns`) are sampled."""
+    """How often queues (`interval_ns`) and transfers (`progress_ns`) are sampled.
+
+    `departures` are the links of which every packet is recorded as it leaves.
+    """
 
     interval_ns: int
     progress_ns: int
+    departures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,12 @@ SAMPLE_FIELDS = ("backlog_bytes", "bytes", "packets", "drops", "ce_marks")
 PROGRESS_FIELDS = ("time_ns", "transfer_id", "bytes_received")
 """Fields of a progress row; `bytes_received` is cumulative for its transfer."""
 
+DEPARTURE_FIELDS = ("time_ns", "frame_bytes", "ecn", "source", "sequence")
+"""Fields of a row for each packet that left a link: when, with how many bytes (Ethernet header included), its
+two ECN bits, IPv4 source address and TCP sequence number."""
+
 _SAMPLES = "samples-"
+_DEPARTURES = "departures-"
 
 
 def samples_header(group: str) -> str:
@@ -65,6 +70,16 @@ def samples_header(group: str) -> str:
 def samples_rows(group: str) -> str:
     """Return the name of the binary file that holds the samples of `group`."""
     return f"{RAW}/{_SAMPLES}{group}.bin"
+
+
+def departure_header(link: str) -> str:
+    """Return the name of the JSON file that describes the recorded departures of `link`."""
+    return f"{RAW}/{_DEPARTURES}{link}.json"
+
+
+def departure_rows(link: str) -> str:
+    """Return the name of the binary file that holds the recorded departures of `link`."""
+    return f"{RAW}/{_DEPARTURES}{link}.bin"
 
 
 def group_of(file_name: str) -> str | None:

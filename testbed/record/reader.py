@@ -65,6 +65,19 @@ class Progress:
     bytes_received: Int64Array
 
 
+@dataclass(frozen=True, eq=False)
+class Departures:
+    """Every packet that left a link, in order: arrays as `testbed.record.layout.DEPARTURE_FIELDS` has them, times
+    in scenario ns. `lost` packets are not among them."""
+
+    time_ns: Int64Array
+    frame_bytes: Int64Array
+    ecn: Int64Array
+    source: Int64Array
+    sequence: Int64Array
+    lost: int
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Record:
     """An opened record. Make one with `Record.open`.
@@ -137,6 +150,17 @@ class Record:
         group, column = self._columns[link]
         rise = group.rows[-1] - group.rows[0]
         return {name: int(rise[column + 1 + at]) for at, name in enumerate(layout.SAMPLE_FIELDS[1:])}
+
+    def departures(self, link: str) -> Departures:
+        """Return every packet that left `link`; InputError when they were not recorded, or not readably."""
+        name = layout.departure_rows(link)
+        try:
+            header = codec.read_mapping(self.path, layout.departure_header(link))
+            rows, _ = codec.open_rows(self.path, name, len(layout.DEPARTURE_FIELDS))
+        except Damage as damage:
+            raise InputError(f"{self.path}: no departures of {link}: {damage}") from None
+        times = _scenario_times(rows[:, 0], self.plan.dilation)
+        return Departures(times, *np.array(rows[:, 1:].T, np.int64), lost=int(header.get("lost", 0)))
 
     def sample_times(self, group: SampleGroup) -> Int64Array:
         """Return when the rows of `group` were taken, in scenario nanoseconds."""

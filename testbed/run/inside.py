@@ -35,6 +35,7 @@ from testbed.plan.dilation import dilated
 from testbed.plan.model import Plan, Transfer
 from testbed.record import layout
 from testbed.run.background import Background
+from testbed.run.departures import departures_main
 from testbed.run.probe import probe_main
 from testbed.run.roce import RoceRun
 from topologies.model import Host
@@ -241,19 +242,23 @@ def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Pr
     gc.collect()
     gc.freeze()  # forked children touch fewer of the parent's pages
     probe = spawn("probe", lambda ready, epoch: probe_main(plan, record, ready, epoch), logs)
+    watchers = [probe]
+    if plan.measure.departures:
+        watchers.append(spawn("departures", partial(departures_main, plan, record), logs))
     workers = [spawn("traffic", replay_program(plan, record), logs)]
     if plan.background:
         workers.append(spawn("background", background_program(plan, record, work_dir), logs))
-    for child in (probe, *workers):
+    for child in (*watchers, *workers):
         child.wait_ready()
     least_ns = REAL_HEAD_START_NS if plan.clock == "real" else 0
     epoch_ns = time.monotonic_ns() + max(round(HEAD_START_NS * plan.dilation), least_ns)
     progress("traffic")
-    for child in (probe, *workers):
+    for child in (*watchers, *workers):
         child.go(epoch_ns)
-    _await_workers(workers, probe, lab, plan)
+    _await_workers(workers, watchers, lab, plan)
     time.sleep(max(DRAIN_NS * plan.dilation, 2 * plan.measure.interval_ns) / 1e9)
-    probe.stop()
+    for child in watchers:
+        child.stop()
     (record / layout.DATAPATH_FLOWS).write_text(datapath_flows())
     counters = {host.name: tcp_counters(host.name) for host in plan.topology.hosts}
     (record / layout.TCP_COUNTERS).write_text(json.dumps(counters, indent=1) + "\n")
@@ -275,14 +280,15 @@ def _require_finished(plan: Plan, record: Path) -> None:
         )
 
 
-def _await_workers(workers: list[Child], probe: Child, lab: Lab, plan: Plan) -> None:
+def _await_workers(workers: list[Child], watchers: list[Child], lab: Lab, plan: Plan) -> None:
     """Wait for all workers; the traffic itself ends at the deadline, this is the net below it."""
     left = list(workers)
 
     def all_ended() -> bool:
         lab.check()
-        if probe.ended():
-            raise LabError("probe ended before the traffic; see logs/probe.log")
+        for child in watchers:
+            if child.ended():
+                raise LabError(f"{child.name} ended before the traffic; see logs/{child.name}.log")
         left[:] = [child for child in left if not child.ended()]
         return not left
 

@@ -341,6 +341,9 @@ class Measure(Section):
     progress_ns: Annotated[int, Duration("1us", "1s")] = option(
         "progress", "100us", "longest time between two records of a receiving transfer"
     )
+    departures: tuple[Annotated[str, Text(1, 31)], ...] = several(
+        "departures", "links of which every packet is recorded as it leaves: time, size, ECN"
+    )
 
 
 class Deadline(Section):

@@ -44,6 +44,7 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _slow_rails(scenario)
     yield from _latencies(scenario)
     yield from _workload(scenario)
+    yield from _departures(scenario)
     yield from _expectations(scenario)
 
 
@@ -51,6 +52,19 @@ def _transport(scenario: Scenario) -> Iterator[Problem]:
     fabric, routing = scenario.fabric, scenario.routing
     given = routing.hash_fields if "hash_fields" in routing.model_fields_set else None
     yield from transport_problems(scenario.transport, fabric.mtu, fabric.host_link.rate_bps, given)
+
+
+def _departures(scenario: Scenario) -> Iterator[Problem]:
+    """Links that are none, of which departures are to be recorded."""
+    yield from _repeats(("measure", "departures"), scenario.measure.departures)
+    try:
+        names = [link.name for link in build_leaf_spine(leaf_spine(scenario)).links]
+    except ValueError:
+        return  # said elsewhere
+    for number, name in enumerate(scenario.measure.departures):
+        if name not in names:
+            few = f": {', '.join(names)}" if len(names) <= FEW else ", as leaf1-d1"
+            yield Problem(("measure", "departures", number), "is no link", f"a link{few}", tuple(names))
 
 
 def _expectations(scenario: Scenario) -> Iterator[Problem]:
