@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import Any, NoReturn
 from testbed.errors import ExpectationError, InputError, MeasurementError, TestbedError
 from testbed.progress import Progress, write
 from testbed.regress.commands import add_commands
+from testbed.validation.commands import add_commands as add_validation
 
 RUNS = Path("runs")
 SEED_MAX = 2**63 - 1
@@ -50,12 +49,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_scenario(shell)
     report = _add(commands, "report", "analysis and page again, from a record", _report, as_json=True)
     report.add_argument("record", metavar="DIR", type=Path, help="a record's folder")
-    validate = _add(commands, "validate", "is the right culprit named?", _validate, as_json=True)
-    validate.add_argument("scenario", metavar="S", nargs="*", help="shipped scenarios (default: all)")
-    validate.add_argument("--seeds", type=int, default=1, help="seeds 1 to N of each (default 1)")
-    validate.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs side by side")
-    validate.add_argument("--write", type=Path, help="write the confusion matrix as a page")
     add_commands(partial(_add, commands), _seed)
+    add_validation(partial(_add, commands))
     clean = _add(commands, "clean", "remove what interrupted runs left behind", _clean)
     clean.add_argument(
         "folder", metavar="DIR", type=Path, nargs="?", default=RUNS, help="where runs are kept"
@@ -95,6 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         options = build_parser().parse_args(words)
+        options.words = ("testbed", *words)
         return int(options.action(options))
     except TestbedError as error:
         if "--debug" in words:
@@ -174,7 +170,7 @@ def _run(options: argparse.Namespace) -> int:
     out = options.out or RUNS / f"{plan.scenario}-{plan.seed}-{plan_hash(plan)}"
     progress = Progress(quiet=options.json)
     try:
-        run_plan(plan, scenario_yaml(scenario), out, progress.step)
+        run_plan(plan, scenario_yaml(scenario), out, progress.step, command=options.words)
     finally:
         progress.end()
     return _conclude(out, options, scenario.expect_places, allow_invalid=options.allow_invalid)
@@ -238,36 +234,6 @@ def _conclude(out: Path, options: argparse.Namespace, places: Sequence[str], *, 
         at = f"{places[failed]}: " if places else ""
         result = results[failed]
         raise ExpectationError(f"{at}expected {result.expectation}, measured {result.measured}")
-    return 0
-
-
-def _validate(options: argparse.Namespace) -> int:
-    """Run the scenarios with a declared answer and print the confusion matrix; 1 when one is wrong."""
-    from testbed.terminal import table
-    from testbed.validate import cases, diagnose, matrix, page, right
-
-    wanted = cases(options.seeds, options.scenario or None)
-    progress = Progress(quiet=options.json)
-    started = time.monotonic()
-
-    def tell(answer: Any, done: int, total: int) -> None:
-        case, named = answer.case, " + ".join(answer.named)
-        elapsed_s = time.monotonic() - started
-        progress.step(f"{done} of {total}: {case.scenario}, seed {case.seed}: {named}", elapsed_s)
-
-    answers = diagnose(wanted, options.jobs, tell)
-    progress.end()
-    rows = matrix(answers)
-    print(json.dumps(rows) if options.json else "\n".join(table(rows[0], rows[1:], indent="")))
-    if options.write:
-        options.write.write_text(page(answers, f"testbed validate --seeds {options.seeds}"))
-    wrong = [answer for answer in answers if not right(answer)]
-    if wrong:
-        first = wrong[0]
-        raise ExpectationError(
-            f"{len(wrong)} of {len(answers)} runs did not name what their scenario declares; the first is "
-            f"{first.case.scenario} with seed {first.case.seed}: {' + '.join(first.named)}"
-        )
     return 0
 
 

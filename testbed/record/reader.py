@@ -67,8 +67,8 @@ class Progress:
 
 @dataclass(frozen=True, eq=False)
 class Departures:
-    """Every packet that left a link, in order: arrays as `testbed.record.layout.DEPARTURE_FIELDS` has them, times
-    in scenario ns. `lost` packets are not among them."""
+    """Every packet that left a link, in order: arrays as `testbed.record.layout.DEPARTURE_FIELDS` has them,
+    times in scenario ns. `lost` packets are not among them."""
 
     time_ns: Int64Array
     frame_bytes: Int64Array
@@ -160,7 +160,8 @@ class Record:
         except Damage as damage:
             raise InputError(f"{self.path}: no departures of {link}: {damage}") from None
         times = _scenario_times(rows[:, 0], self.plan.dilation)
-        return Departures(times, *np.array(rows[:, 1:].T, np.int64), lost=int(header.get("lost", 0)))
+        size, ecn, source, sequence = np.array(rows[:, 1:].T, np.int64)
+        return Departures(times, size, ecn, source, sequence, int(header.get("lost", 0)))
 
     def sample_times(self, group: SampleGroup) -> Int64Array:
         """Return when the rows of `group` were taken, in scenario nanoseconds."""

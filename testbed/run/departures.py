@@ -36,8 +36,7 @@ class Departures:
     def __init__(self, plan: Plan, record: Path) -> None:
         self._record = record
         self._links = [plan.topology.link(name) for name in plan.measure.departures]
-        hosts = {host.name for host in plan.topology.hosts}
-        self._taps = [_tap(link, hosts) for link in self._links]
+        self._taps = [_tap(link, plan) for link in self._links]
         self._files = [RowFile(record / layout.departure_rows(link.name)) for link in self._links]
         self._lost = [0] * len(self._links)
         self._stop = False
@@ -84,16 +83,15 @@ def look_ns(rate_bps: int) -> int:
     return min(LOOK_MAX_NS, SLOTS // 2 * LEAST_FRAME_BYTES * 8 * 1_000_000_000 // rate_bps)
 
 
-def _tap(link: Link, hosts: set[str]) -> Tap:
-    if link.src not in hosts:
+def _tap(link: Link, plan: Plan) -> Tap:
+    nic = plan.topology.nics.get(link.src)
+    if nic is None:
         return Tap(link.name, SLOTS)
-    with network_namespace(namespace(link.src)):
+    with network_namespace(namespace(nic.host)):
         return Tap(link.name, SLOTS)
 
 
-def departures_main(
-    plan: Plan, record: Path, ready: Callable[[], None], epoch: Callable[[], int]
-) -> None:
+def departures_main(plan: Plan, record: Path, ready: Callable[[], None], epoch: Callable[[], int]) -> None:
     """Open the taps, say `ready`, wait for the `epoch`, record until SIGTERM."""
     departures = Departures(plan, record)
     ready()

@@ -5,19 +5,14 @@ Called by the command line. What the record means is not looked at here.
 
 from __future__ import annotations
 
-import os
-import platform
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.lab.job import JOB_DIR, Job
@@ -28,13 +23,12 @@ from testbed.plan.codec import to_json
 from testbed.plan.model import Plan
 from testbed.record import layout
 from testbed.record.writer import RecordWriter
+from testbed.run.environment import environment
 
 BASE_MEMORY_MB = 1024
 HOST_MEMORY_MB = 16
 """Guest memory: the system, Open vSwitch, controller and programs, and for each host its buffers. Only what
 is touched takes room on the machine."""
-
-PACKAGES = ("kv-testbed", "os-ken", "numpy", "pydantic")
 
 
 class Aborted(KeyboardInterrupt):
@@ -94,8 +88,10 @@ def run_plan(
     out: Path,
     tell: Callable[[str, float], None],
     adapt: Callable[[Job], Job] = lambda job: job,
+    command: Sequence[str] = (),
 ) -> None:
-    """Run `plan` and leave its record in `out`. `adapt` may change the job that the lab gets.
+    """Run `plan` and leave its record in `out`. `adapt` may change the job that the lab gets; `command` are
+    the words a person typed.
 
     Raises what the lab raises; the record then says `failed` or `aborted` and why.
     """
@@ -117,7 +113,7 @@ def run_plan(
         raise
     finally:
         _clear(job)
-        writer.finish(status, reason, environment(plan, kernel, watch))
+        writer.finish(status, reason, environment(plan, kernel, watch.phases(), command))
 
 
 def _cause(error: BaseException) -> str:
@@ -154,35 +150,3 @@ def _clear(job: Job) -> None:
     if log.exists() and log.stat().st_size:
         log.rename(job.record / layout.log("inside"))
     shutil.rmtree(job.record / JOB_DIR, ignore_errors=True)
-
-
-def environment(plan: Plan, kernel: Kernel | None, watch: Stopwatch) -> dict[str, Any]:
-    """Return what made this record: everything that may differ between machines."""
-    return {
-        "seconds": watch.phases(),
-        "kernel": {"version": kernel.version, "key": kernel.key} if kernel else platform.release(),
-        "machine": {
-            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-            "processors": os.cpu_count(),
-            "python": platform.python_version(),
-        },
-        "packages": {name: _version(name) for name in PACKAGES},
-        "framework": plan.framework,
-        "git": _git_state(),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def _git_state() -> str | None:
-    if shutil.which("git") is None:
-        return None
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None

@@ -5,9 +5,6 @@ Each run is a `testbed run` of its own, so several go side by side. The same run
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -19,9 +16,7 @@ from types import TracebackType
 from testbed.analysis.summary import summarise
 from testbed.errors import LabError
 from testbed.record.reader import Record
-
-EXITS = (0, 1, 4)
-"""How a run ends that has a record to look at; 1 and 4 are the business of whoever looks."""
+from testbed.run.many import Task, run_many
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,9 @@ class Bench:
         record = self.run(scenario, sets, seed=seed)
         fidelity = summarise(record)["fidelity"]
         if not fidelity["valid"]:
-            raise LabError(f"a run of the validation is not valid: {fidelity['reasons'][0]} ({' '.join(sets)})")
+            raise LabError(
+                f"a run of the validation is not valid: {fidelity['reasons'][0]} ({' '.join(sets)})"
+            )
         return record
 
     def shipped(self, name: str, *, seed: int = 1) -> Path:
@@ -88,12 +85,9 @@ class Bench:
         if not run.shipped:
             (folder / "scenario.yaml").write_text(scenario)
             scenario = str(folder / "scenario.yaml")
-        command = [sys.executable, "-m", "testbed.cli", "run", scenario]
-        command += ["--seed", str(run.seed), "--json", "--out", str(folder / "record")]
-        command += [word for value in run.sets for word in ("--set", value)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-        if done.returncode not in EXITS:
+        task = Task(scenario, run.seed, folder / "record", run.sets)
+        (ended,) = run_many([task], 1, lambda *_: None)
+        if not ended.measured:
             what = f"{run.scenario if run.shipped else 'a run'} with seed {run.seed}"
-            raise LabError(f"{what}: {done.stderr.strip()} {' '.join(run.sets)}".rstrip())
-        return folder / "record"
+            raise LabError(f"{what}: {ended.message} {' '.join(run.sets)}".rstrip())
+        return task.out

@@ -46,7 +46,7 @@ def select(cases: Sequence[Case], wanted: Sequence[str], *, quick: bool) -> list
         if not fitting:
             names = list(dict.fromkeys([*(case.family for case in cases), *(case.name for case in cases)]))
             raise InputError(
-                f"{text}: no measurement is called so; `testbed validate --list` has all{nearest(text, names)}"
+                f"{text}: no measurement is called so; see `testbed validate --list`{nearest(text, names)}"
             )
         chosen |= {case.name for case in fitting if case.quick or not quick or case.name == text}
     if wanted:

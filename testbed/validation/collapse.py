@@ -21,7 +21,12 @@ SETS = [
     f"workload.requests.kv_bytes={PIECE_BYTES // 1024}kib",
     *("fabric.host_link={rate: 1gbit, delay: 25us}", f"fabric.mtu={MTU}"),
     f"fabric.queue={{kmin: {BUFFER}, kmax: {BUFFER}, limit: {BUFFER}}}",
-    *("transport.congestion_control=reno", "transport.ecn=false", "measure.interval=100us", "measure.progress=1ms"),
+    *(
+        "transport.congestion_control=reno",
+        "transport.ecn=false",
+        "measure.interval=100us",
+        "measure.progress=1ms",
+    ),
 ]
 SMALL = [*SETS]
 LARGE = [*SETS, "fabric.queue={kmin: 4mb, kmax: 4mb, limit: 4mb}"]
@@ -48,23 +53,43 @@ def collapse(bench: Bench) -> list[Row]:
     deep = bench.run(STAR, [*LARGE, "transport.rto_min=200ms"])
     return [
         between(
-            "collapse.rto-200ms", f"{what}buffer {BUFFER}, RTO_min 200 ms", goodput(slow), 0, bound(200), "%",
-            why="the bound of one timeout; more of them in a row only lower it", source=SOURCE,
+            "collapse.rto-200ms",
+            f"{what}buffer {BUFFER}, RTO_min 200 ms",
+            goodput(slow),
+            0,
+            bound(200),
+            "%",
+            why="the bound of one timeout; more of them in a row only lower it",
+            source=SOURCE,
         ),
         at_least(
-            "collapse.rto-1ms", f"{what}buffer {BUFFER}, RTO_min 1 ms", goodput(fast), bound(8), "%",
+            "collapse.rto-1ms",
+            f"{what}buffer {BUFFER}, RTO_min 1 ms",
+            goodput(fast),
+            bound(8),
+            "%",
             why="three timeouts in a row, each twice the last: 1 + 2 + 4 ms, and the round trips between",
             source=SOURCE,
         ),
         at_least(
-            "collapse.deep", f"{what}buffer 4 MB, RTO_min 200 ms", goodput(deep), 95, "%",
-            why="no loss, no timeout: round trips and slow start are left", source="FAST 2008, Phanishayee and others",
+            "collapse.deep",
+            f"{what}buffer 4 MB, RTO_min 200 ms",
+            goodput(deep),
+            95,
+            "%",
+            why="no loss, no timeout: round trips and slow start are left",
+            source="FAST 2008, Phanishayee and others",
         ),
         at_most(
-            "collapse.deep-drops", "packets dropped with the buffer of 4 MB", deep.totals(PORT)["drops"], 0, "",
-            why="all senders' pieces fit", source="the scenario",
+            "collapse.deep-drops",
+            "packets dropped with the buffer of 4 MB",
+            deep.totals(PORT)["drops"],
+            0,
+            "",
+            why="all senders' pieces fit",
+            source="the scenario",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def ratio(bench: Bench) -> list[Row]:
@@ -73,14 +98,24 @@ def ratio(bench: Bench) -> list[Row]:
     fast = bench.run(STAR, [*SMALL, "transport.rto_min=1ms"])
     return [
         between(
-            "collapse.ratio", "goodput with RTO_min 1 ms over that with 200 ms",
-            goodput(fast) / goodput(slow), 10, math.inf, "",
-            why="up to 90 % of the goodput was lost on hardware", source=SOURCE,
+            "collapse.ratio",
+            "goodput with RTO_min 1 ms over that with 200 ms",
+            goodput(fast) / goodput(slow),
+            10,
+            math.inf,
+            "",
+            why="up to 90 % of the goodput was lost on hardware",
+            source=SOURCE,
         )
-    ]  # fmt: skip
+    ]
 
 
 CASES = (
-    Case("collapse.goodput", "goodput with long and short timeouts", lambda bench, _seeds: collapse(bench), quick=True),
+    Case(
+        "collapse.goodput",
+        "goodput with long and short timeouts",
+        lambda bench, _seeds: collapse(bench),
+        quick=True,
+    ),
     Case("collapse.ratio", "what the short timeout gains", lambda bench, _seeds: ratio(bench), quick=True),
 )

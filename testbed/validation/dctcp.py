@@ -101,14 +101,46 @@ def model(bench: Bench, setting: Setting) -> list[Row]:
         "whole packets, without the one being sent"
     )
     return [
-        between(f"{name}.mean", what + "mean queue", found.mean, low, high, "packets", why="the model's own bounds", source=MODEL),
-        between(f"{name}.p5", what + "5th percentile of the queue", found.p5, math.floor(low - setting.flows), high, "packets", why=why, source=MODEL),
-        between(f"{name}.p95", what + "95th percentile of the queue", found.p95, low, high + setting.flows, "packets", why=why, source=MODEL),
-        at_least(
-            f"{name}.throughput", what + "rate of the port", 100 * found.rate_bps / setting.rate_bps, 99, "%",
-            why="K is above C x RTT / 7, so the queue never runs empty; 1 % as for shaping", source=MODEL,
+        between(
+            f"{name}.mean",
+            what + "mean queue",
+            found.mean,
+            low,
+            high,
+            "packets",
+            why="the model's own bounds",
+            source=MODEL,
         ),
-    ]  # fmt: skip
+        between(
+            f"{name}.p5",
+            what + "5th percentile of the queue",
+            found.p5,
+            math.floor(low - setting.flows),
+            high,
+            "packets",
+            why=why,
+            source=MODEL,
+        ),
+        between(
+            f"{name}.p95",
+            what + "95th percentile of the queue",
+            found.p95,
+            low,
+            high + setting.flows,
+            "packets",
+            why=why,
+            source=MODEL,
+        ),
+        at_least(
+            f"{name}.throughput",
+            what + "rate of the port",
+            100 * found.rate_bps / setting.rate_bps,
+            99,
+            "%",
+            why="K is above C x RTT / 7, so the queue never runs empty; 1 % as for shaping",
+            source=MODEL,
+        ),
+    ]
 
 
 def hardware(bench: Bench) -> list[Row]:
@@ -118,8 +150,25 @@ def hardware(bench: Bench) -> list[Row]:
     why = "hardware 19.0 and Mininet-HiFi 20.4, two packets to either side"
     tail = "hardware 20.7, Mininet-HiFi 22, two packets more"
     return [
-        between("dctcp.hardware.mean", what + "mean queue", found.mean, 17, 22, "packets", why=why, source=HARDWARE),
-        at_most("dctcp.hardware.p95", what + "95th percentile", found.p95, 24, "packets", why=tail, source=HARDWARE),
+        between(
+            "dctcp.hardware.mean",
+            what + "mean queue",
+            found.mean,
+            17,
+            22,
+            "packets",
+            why=why,
+            source=HARDWARE,
+        ),
+        at_most(
+            "dctcp.hardware.p95",
+            what + "95th percentile",
+            found.p95,
+            24,
+            "packets",
+            why=tail,
+            source=HARDWARE,
+        ),
     ]
 
 
@@ -136,15 +185,25 @@ def cubic(bench: Bench) -> list[Row]:
     found = queue(bench.valid(STAR, CUBIC), CUBIC_WARM_NS)
     return [
         between(
-            "dctcp.cubic.p95", "two cubic flows, buffer 425 packets, 100 Mbit/s: 95th percentile of the queue",
-            found.p95, 0.95 * BUFFER_PACKETS, BUFFER_PACKETS, "packets",
-            why="5 % of the buffer; hardware and Mininet-HiFi have 418", source=HARDWARE,
+            "dctcp.cubic.p95",
+            "two cubic flows, buffer 425 packets, 100 Mbit/s: 95th percentile of the queue",
+            found.p95,
+            0.95 * BUFFER_PACKETS,
+            BUFFER_PACKETS,
+            "packets",
+            why="5 % of the buffer; hardware and Mininet-HiFi have 418",
+            source=HARDWARE,
         ),
         at_least(
-            "dctcp.cubic.throughput", "two cubic flows: rate of the port", found.rate_bps / 1e6, 99, "Mbit/s",
-            why="the buffer is 20 round trips deep; 1 % as for shaping", source="the scenario",
+            "dctcp.cubic.throughput",
+            "two cubic flows: rate of the port",
+            found.rate_bps / 1e6,
+            99,
+            "Mbit/s",
+            why="the buffer is 20 round trips deep; 1 % as for shaping",
+            source="the scenario",
         ),
-    ]  # fmt: skip
+    ]
 
 
 LOW_K = Setting("low-k", 10_000_000_000, 2, 200, "48mib", 40_000_000, "10us")
@@ -162,18 +221,23 @@ def threshold(bench: Bench) -> list[Row]:
             between(
                 f"dctcp.threshold.{setting.name}",
                 f"rate of the port with K = {setting.k_packets} packets, where C RTT / 7 is {least:.0f}",
-                100 * found.rate_bps / setting.rate_bps, low, high, "%",
+                100 * found.rate_bps / setting.rate_bps,
+                low,
+                high,
+                "%",
                 why="above the bound the link stays full (1 % as for shaping), far below it does not",
                 source="Alizadeh and others: no underflow if K > C RTT / 7",
             )
-        )  # fmt: skip
+        )
     return rows
 
 
 CASES = (
     Case("dctcp.100mbit", "the queue at 100 Mbit/s, K = 20", lambda bench, _seeds: model(bench, SLOW)),
     Case("dctcp.hardware", "the same against hardware", lambda bench, _seeds: hardware(bench)),
-    Case("dctcp.1gbit", "the queue at 1 Gbit/s, K = 20", lambda bench, _seeds: model(bench, MIDDLE), quick=True),
+    Case(
+        "dctcp.1gbit", "the queue at 1 Gbit/s, K = 20", lambda bench, _seeds: model(bench, MIDDLE), quick=True
+    ),
     Case("dctcp.10gbit", "the queue at 10 Gbit/s, K = 65", lambda bench, _seeds: model(bench, FAST)),
     Case("dctcp.cubic", "cubic fills the buffer", lambda bench, _seeds: cubic(bench)),
     Case("dctcp.threshold", "K below C RTT / 7", lambda bench, _seeds: threshold(bench)),

@@ -1,7 +1,7 @@
-"""Holds the testbed against what is known: `testbed validate`.
+"""Is the right culprit named? Every shipped scenario with a declared answer, over several seeds.
 
-`diagnosis` runs every shipped scenario with a declared answer, over several seeds, and counts how often
-the verdict names it: a confusion matrix. Runs are commands of their own, so several go side by side.
+Beside the rows of the validation's table there is a confusion matrix, `testbed validate diagnosis`. Runs are
+commands of their own, so several go side by side.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from typing import Any
 
 from testbed.errors import LabError
 from testbed.scenario import load_scenario, shipped_scenarios
+from testbed.validation.cases import Case
+from testbed.validation.rows import Row, about
 from topologies.model import SEGMENTS
 
 NOBODY = "nobody"
@@ -26,7 +28,7 @@ COLUMNS = (*SEGMENTS, NOBODY, NOT_VALID)
 
 
 @dataclass(frozen=True)
-class Case:
+class Asked:
     """One run: a scenario with a seed, and what its file declares."""
 
     scenario: str
@@ -38,7 +40,7 @@ class Case:
 class Answer:
     """What a run's verdict named, largest share first, and whether all its expectations hold."""
 
-    case: Case
+    case: Asked
     named: tuple[str, ...]
     holds: bool
 
@@ -58,20 +60,21 @@ def declared_answer(scenario: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def cases(seeds: int, names: Iterable[str] | None = None) -> list[Case]:
+def cases(seeds: int, names: Iterable[str] | None = None) -> list[Asked]:
     """Return every scenario with a declared answer, with seeds 1 to `seeds`."""
     wanted = list(names or (name for name, _ in shipped_scenarios()))
     answers = {name: declared_answer(name) for name in wanted}
     return [
-        Case(name, seed, answer) for name, answer in answers.items() if answer for seed in range(1, seeds + 1)
+        Asked(name, seed, answer)
+        for name, answer in answers.items()
+        if answer
+        for seed in range(1, seeds + 1)
     ]
 
 
-def diagnose(
-    wanted: Sequence[Case], jobs: int, tell: Callable[[Answer, int, int], None]
-) -> list[Answer]:
+def diagnose(wanted: Sequence[Asked], jobs: int, tell: Callable[[Answer, int, int], None]) -> list[Answer]:
     """Run all cases, `jobs` at a time, and return their answers in order. LabError when a run fails."""
-    answers: dict[Case, Answer] = {}
+    answers: dict[Asked, Answer] = {}
     with ThreadPoolExecutor(jobs) as pool:
         futures = [pool.submit(_run, case) for case in wanted]
         for future in as_completed(futures):
@@ -81,7 +84,7 @@ def diagnose(
     return [answers[case] for case in wanted]
 
 
-def _run(case: Case) -> Answer:
+def _run(case: Asked) -> Answer:
     with tempfile.TemporaryDirectory(prefix="testbed-validate-") as folder:
         out = Path(folder) / "record"
         command = [sys.executable, "-m", "testbed.cli", "run", case.scenario]
@@ -92,7 +95,7 @@ def _run(case: Case) -> Answer:
         return _answer(case, json.loads(done.stdout), done.returncode == 0)
 
 
-def _answer(case: Case, summary: dict[str, Any], holds: bool) -> Answer:
+def _answer(case: Asked, summary: dict[str, Any], holds: bool) -> Answer:
     fidelity, verdict = summary["fidelity"], summary["verdict"]
     if not fidelity["valid"]:
         return Answer(case, (NOT_VALID,), False)
@@ -132,3 +135,34 @@ def page(answers: Sequence[Answer], command: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def rows_of(scenario: str, seeds: int) -> list[Row]:
+    """Run a scenario with seeds 1 to `seeds` and return how many named what it declares."""
+    found = diagnose(cases(seeds, [scenario]), 1, lambda *_: None)
+    declared = " + ".join(declared_answer(scenario))
+    return [
+        about(
+            f"diagnosis.{scenario}",
+            f"runs of {len(found)} that name {declared} and nothing else",
+            sum(map(right, found)),
+            len(found),
+            "",
+            why="each seed has one right answer",
+            source=f"testbed/scenarios/{scenario}.yaml, expect",
+        )
+    ]
+
+
+QUICK = ("baseline", "incast", "source-rail")
+
+CASES = tuple(
+    Case(
+        f"diagnosis.{name}",
+        f"is the culprit of {name} named?",
+        lambda _bench, seeds, name=name: rows_of(name, seeds),  # type: ignore[misc]
+        quick=name in QUICK,
+    )
+    for name, _ in shipped_scenarios()
+    if declared_answer(name)
+)

@@ -1,14 +1,15 @@
-"""Does a queue mark as RED on the instantaneous backlog should: nothing below K_min, a line to P_max, all above?
+"""Does a queue mark as RED should: nothing below K_min, a line up to P_max, and everything above K_max?
 
 Packets and marks are counted from one sample to the next, each microsecond at 10 Gbit/s, where a packet of
-1,514 B takes 1.2 us: what came is the rise of the backlog and what left. The backlog that they met is known to a
-packet or two, of the 120 that the ramp is long.
+1,514 B takes 1.2 us: what came is the rise of the backlog and what left. The backlog that they met is known
+to a packet or two, of the 120 that the ramp is long.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,11 @@ FRAME_BYTES = MTU + 14
 KMIN, KMAX, PMAX = 60_000, 240_000, 0.2
 RAMP = [
     *("fabric.host_link.rate=10gbit", f"fabric.mtu={MTU}", "measure.interval=1us", "measure.progress=100us"),
-    f"fabric.queue.kmin={KMIN}b", f"fabric.queue.kmax={KMAX}b", f"fabric.queue.pmax={PMAX}",
+    f"fabric.queue.kmin={KMIN}b",
+    f"fabric.queue.kmax={KMAX}b",
+    f"fabric.queue.pmax={PMAX}",
     *("hosts.prefill.count=4", "transport.congestion_control=cubic", "transport.ecn=true"),
-]  # fmt: skip
+]
 LOADS = ((8, "1mib"), (32, "256kib"), (56, "192kib"), (72, "160kib"), (88, "128kib"))
 """Numbers of transfers, each with its size. A sender's window is two packets at least, so that a queue of
 every depth up to K_max and above is kept up by some number of them."""
@@ -45,8 +48,8 @@ BAND = (
 
 @dataclass(frozen=True)
 class Met:
-    """For turns in which packets came: the least and the largest backlog (bytes) any of them met, their number,
-    and how many of them were marked."""
+    """For turns in which packets came: the least and the largest backlog (bytes) any of them met, their
+    number, and how many of them were marked."""
 
     least: Floats
     most: Floats
@@ -83,7 +86,9 @@ def met(record: Record) -> Met:
 def ramp(bench: Bench, seeds: int) -> list[Row]:
     """Return the share of marked packets below K_min, in each part of the ramp, and above K_max."""
     records = [
-        bench.valid(STAR, [*RAMP, f"workload.requests.count={count}", f"workload.requests.kv_bytes={size}"], seed=seed)
+        bench.valid(
+            STAR, [*RAMP, f"workload.requests.count={count}", f"workload.requests.kv_bytes={size}"], seed=seed
+        )
         for count, size in LOADS
         for seed in range(1, seeds + 1)
     ]
@@ -94,17 +99,27 @@ def ramp(bench: Bench, seeds: int) -> list[Row]:
         about(
             "marking.ramp.below",
             f"share marked of {below.packets.sum():,.0f} packets that met less than K_min",
-            below.share, 0, "", why="no chance is in it", source=RED,
+            below.share,
+            0,
+            "",
+            why="no chance is in it",
+            source=RED,
         ),
         about(
             "marking.ramp.above",
             f"share marked of {above.packets.sum():,.0f} packets that met K_max or more",
-            above.share, 1, "", why="no chance is in it", source=RED,
+            above.share,
+            1,
+            "",
+            why="no chance is in it",
+            source=RED,
         ),
-    ]  # fmt: skip
+    ]
     edges = np.linspace(KMIN, KMAX, BINS + 1)
-    for number, (low, high) in enumerate(zip(edges[:-1], edges[1:], strict=True), 1):
-        inside = every.where((every.backlog >= low) & (every.backlog < high) & (every.least >= KMIN) & (every.most < KMAX))
+    for number, (low, high) in enumerate(pairwise(edges), 1):
+        inside = every.where(
+            (every.backlog >= low) & (every.backlog < high) & (every.least >= KMIN) & (every.most < KMAX)
+        )
         rows.append(_bin(number, inside, (low, high)))
     return rows
 
@@ -117,13 +132,18 @@ def _bin(number: int, inside: Met, edges: tuple[float, float]) -> Row:
     return about(
         f"marking.ramp.{number}",
         f"share marked of {count:,.0f} packets that met {edges[0] / 1000:.0f} to {edges[1] / 1000:.0f} kB",
-        inside.share, line, "", floor=band + excess(line), why=BAND, source=RED,
-    )  # fmt: skip
+        inside.share,
+        line,
+        "",
+        floor=band + excess(line),
+        why=BAND,
+        source=RED,
+    )
 
 
 def excess(share: float) -> float:
-    """Return by how much evenly spaced marks exceed `share` on the ramp: the kernel's p marks 2p/(1+p), and is
-    set so that this is P_max at the top."""
+    """Return by how much evenly spaced marks exceed `share` on the ramp: the kernel's p marks 2p/(1+p), and
+    is set so that this is P_max at the top."""
     p = share / PMAX * PMAX / (2 - PMAX)
     return 2 * p / (1 + p) - share
 
@@ -143,20 +163,29 @@ def step(bench: Bench) -> list[Row]:
         about(
             f"marking.step.{name}",
             f"share marked of {part.packets.sum():,.0f} packets that met {words} than K = 100 kB",
-            part.share, expected, "", why="no chance is in it", source="RFC 8257",
+            part.share,
+            expected,
+            "",
+            why="no chance is in it",
+            source="RFC 8257",
         )
         for name, words, part, expected in (("below", "less", below, 0), ("above", "no less", above, 1))
-    ]  # fmt: skip
+    ]
 
 
 PACED = [
-    *("fabric.host_link.rate=10gbit", "hosts.prefill.count=1", "fabric.queue.kmin=10kb", "fabric.queue.kmax=10kb"),
+    *(
+        "fabric.host_link.rate=10gbit",
+        "hosts.prefill.count=1",
+        "fabric.queue.kmin=10kb",
+        "fabric.queue.kmax=10kb",
+    ),
     *("workload.requests=null", "workload.transfers=[{from: p1, to: d1, bytes: 16mib, rate: 5gbit}]"),
 ]
 
 
 def delay(bench: Bench) -> list[Row]:
-    """Return the marks of one flow at half the rate, over no delay and over 10 ms: 6 MB are then on the way."""
+    """Return the marks of one flow at half the rate, over no delay and over 10 ms (6 MB on the way)."""
     rows = []
     for text in ("0us", "10ms"):
         record = bench.valid(STAR, [*PACED, f"fabric.host_link.delay={text}"])
@@ -164,10 +193,13 @@ def delay(bench: Bench) -> list[Row]:
             at_most(
                 f"marking.delay.{text}",
                 f"marks at K = 10 kB of a flow paced at half the rate, links of {text}",
-                record.totals(PORT)["ce_marks"], 0, "",
-                why="what is on the wire is in no queue", source="half load keeps no queue",
+                record.totals(PORT)["ce_marks"],
+                0,
+                "",
+                why="what is on the wire is in no queue",
+                source="half load keeps no queue",
             )
-        )  # fmt: skip
+        )
     return rows
 
 

@@ -60,9 +60,17 @@ class Row:
 
 
 def about(
-    name: str, what: str, measured: float, expected: float, unit: str, *, share: float = 0.0,
-    floor: float = 0.0, why: str, source: str,
-) -> Row:  # fmt: skip
+    name: str,
+    what: str,
+    measured: float,
+    expected: float,
+    unit: str,
+    *,
+    share: float = 0.0,
+    floor: float = 0.0,
+    why: str,
+    source: str,
+) -> Row:
     """Return a row that holds within `share` of the expected figure, and within `floor` in any case."""
     room = max(share * abs(expected), floor)
     text = f"{number(expected)} {unit}".rstrip()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from testbed.record.codec import Int64Array
 from testbed.record.reader import LinkSeries, Record
 
 HEADER_BYTES = 14 + 20 + 20 + 12
@@ -100,14 +99,8 @@ def sent_bps(series: LinkSeries, start_ns: float, end_ns: float) -> float:
 
 
 def middle(record: Record, transfers: Sequence[int]) -> tuple[float, float]:
-    """Return the moments (ns) at which 20 and 80 % of the time have passed that all of these transfers ran."""
+    """Return the moments (ns) at which 20 and 80 % of the time that all these transfers ran have passed."""
     start = max(record.outcomes[number].start_ns for number in transfers)
     ends = [record.outcomes[number].end_ns for number in transfers]
     end = min((end for end in ends if end is not None), default=start)
     return start + 0.2 * (end - start), start + 0.8 * (end - start)
-
-
-def packets(series: LinkSeries, mtu: int, start_ns: float, end_ns: float) -> tuple[np.ndarray, Int64Array]:  # type: ignore[type-arg]
-    """Return the backlog in full packets at the samples within a stretch of time, and the samples' times."""
-    inside = (series.time_ns >= start_ns) & (series.time_ns <= end_ns)
-    return series.backlog_bytes[inside] / (mtu + 14), series.time_ns[inside]

@@ -20,7 +20,9 @@ from testbed.validation.scenes import (
 )
 
 CONTROLS = ("dctcp", "cubic", "bbr")
-ROUNDING = "the kernel counts a frame's time in whole ns, rounded down: up to 0.6 % at 400 Gbit/s, 0.3 % at 100"
+ROUNDING = (
+    "the kernel counts a frame's time in whole ns, rounded down: up to 0.6 % at 400 Gbit/s, 0.3 % at 100"
+)
 CLOSED = "ramp-up of the senders (round trips of 4 us) and a whole packet at each hop"
 ASKED = "the scenario"
 
@@ -45,9 +47,16 @@ measure: {{interval: {interval}, progress: {interval}}}
 """
 
 FLOWS = (
-    ("p1", "d1", 1), ("p2", "d2", 1), ("p3", "d3", 2), ("p9", "d4", 2), ("p4", "d5", 3),
-    ("p5", "d6", 4), ("p6", "d6", 5), ("p8", "d8", 6), ("p7", "d9", 7),
-)  # fmt: skip
+    ("p1", "d1", 1),
+    ("p2", "d2", 1),
+    ("p3", "d3", 2),
+    ("p9", "d4", 2),
+    ("p4", "d5", 3),
+    ("p5", "d6", 4),
+    ("p6", "d6", 5),
+    ("p8", "d8", 6),
+    ("p7", "d9", 7),
+)
 """From, to, and the spine on the way. Each spine serves one purpose, so that nothing else is in the way."""
 
 BOTTLENECKS = (
@@ -120,7 +129,11 @@ def rate(bench: Bench, speed: Speed, control: str) -> list[Row]:
 
 # ---- delay ----------------------------------------------------------------------------
 
-DELAYS = (("1us", "1us", 2_000, 4_000), ("10us", "50us", 20_000, 120_000), ("1ms", "5ms", 2_000_000, 12_000_000))
+DELAYS = (
+    ("1us", "1us", 2_000, 4_000),
+    ("10us", "50us", 20_000, 120_000),
+    ("1ms", "5ms", 2_000_000, 12_000_000),
+)
 """Delay of a host link and of a fabric link, and one way through a leaf and across a spine, in ns."""
 
 DELAY_SETS = [
@@ -135,8 +148,13 @@ def delays(bench: Bench) -> list[Row]:
     """Return the time of the first packet each way, within a leaf and across a spine, and the round trip."""
     rows = []
     for host, fabric, near_ns, far_ns in DELAYS:
-        record = bench.run(STAR, [*DELAY_SETS, f"fabric.host_link.delay={host}", f"fabric.fabric_link.delay={fabric}"])
-        for way, leaf, decode, expected_ns in (("leaf", "leaf1", "d1", near_ns), ("spine", "leaf2", "d2", far_ns)):
+        record = bench.run(
+            STAR, [*DELAY_SETS, f"fabric.host_link.delay={host}", f"fabric.fabric_link.delay={fabric}"]
+        )
+        for way, leaf, decode, expected_ns in (
+            ("leaf", "leaf1", "d1", near_ns),
+            ("spine", "leaf2", "d2", far_ns),
+        ):
             there = _flight_ns(record, "p1-leaf1", f"{leaf}-{decode}", "p1")
             back = _flight_ns(record, f"{decode}-{leaf}", "leaf1-p1", decode)
             for part, measured, count in (("there", there, 1), ("back", back, 1), ("rtt", there + back, 2)):

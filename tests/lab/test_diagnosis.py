@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.validate import NOBODY, Answer, Case, cases, diagnose, right
+from testbed.validation.diagnosis import NOBODY, Answer, Asked, cases, diagnose, right
 from topologies.model import SEGMENTS
 
 CASES = cases(1)
@@ -21,7 +21,7 @@ def test_every_scenario_of_the_question_is_here() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.scenario)
-def test_the_declared_answer_is_named(case: Case) -> None:
+def test_the_declared_answer_is_named(case: Asked) -> None:
     told: list[tuple[Answer, int, int]] = []
     (answer,) = diagnose([case], 1, lambda *step: told.append(step))
     assert set(answer.named) == set(case.declared)

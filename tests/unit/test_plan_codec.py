@@ -53,7 +53,7 @@ def changed(plan: Plan, **changes: Any) -> str:
         ({"transfers": [3]}, "plan.transfers[0]: is int; expected a mapping"),
         ({"more": 1}, "plan: the keys differ: missing [], unknown ['more']"),
         (
-            {"measure": {"interval_ns": 1}},
+            {"measure": {"interval_ns": 1, "departures": []}},
             "plan.measure: the keys differ: missing ['progress_ns'], unknown []",
         ),
     ],

@@ -11,10 +11,20 @@ from typing import Any
 
 import pytest
 
-from testbed import validate
 from testbed.errors import LabError
 from testbed.scenario import shipped_scenarios
-from testbed.validate import NOBODY, NOT_VALID, Answer, Case, cases, declared_answer, diagnose, matrix, right
+from testbed.validation import diagnosis as validate
+from testbed.validation.diagnosis import (
+    NOBODY,
+    NOT_VALID,
+    Answer,
+    Asked,
+    cases,
+    declared_answer,
+    diagnose,
+    matrix,
+    right,
+)
 
 DECLARED = {
     "average-lies": ("dest-leaf",),
@@ -47,17 +57,17 @@ def test_other_expectations_declare_nothing(tmp_path: Path) -> None:
 
 def test_cases_are_all_scenarios_with_all_seeds() -> None:
     assert cases(2, ["two-culprits", "incast"]) == [
-        Case("two-culprits", 1, ("source-rail", "dest-leaf")),
-        Case("two-culprits", 2, ("source-rail", "dest-leaf")),
-        Case("incast", 1, ("dest-leaf",)),
-        Case("incast", 2, ("dest-leaf",)),
+        Asked("two-culprits", 1, ("source-rail", "dest-leaf")),
+        Asked("two-culprits", 2, ("source-rail", "dest-leaf")),
+        Asked("incast", 1, ("dest-leaf",)),
+        Asked("incast", 2, ("dest-leaf",)),
     ]
     assert len(cases(3)) == 3 * len(DECLARED)
 
 
 # ---- one run --------------------------------------------------------------------------
 
-INCAST = Case("incast", 4, ("dest-leaf",))
+INCAST = Asked("incast", 4, ("dest-leaf",))
 
 
 def summary(*named: str, valid: bool = True) -> dict[str, Any]:
@@ -119,7 +129,7 @@ def test_answers_come_in_the_order_of_the_cases(monkeypatch: pytest.MonkeyPatch)
     told: list[int] = []
     others = threading.Event()
 
-    def run(case: Case) -> Answer:
+    def run(case: Asked) -> Answer:
         assert case.seed != 3 or others.wait(10)
         return Answer(case, ("dest-leaf",), True)
 
@@ -135,8 +145,8 @@ def test_answers_come_in_the_order_of_the_cases(monkeypatch: pytest.MonkeyPatch)
 
 # ---- right ----------------------------------------------------------------------------
 
-TWO = Case("two-culprits", 1, ("source-rail", "dest-leaf"))
-NONE = Case("baseline", 1, (NOBODY,))
+TWO = Asked("two-culprits", 1, ("source-rail", "dest-leaf"))
+NONE = Asked("baseline", 1, (NOBODY,))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +164,7 @@ NONE = Case("baseline", 1, (NOBODY,))
     ],
 )
 def test_right_is_all_of_it_and_nothing_else(
-    case: Case, named: tuple[str, ...], holds: bool, expected: bool
+    case: Asked, named: tuple[str, ...], holds: bool, expected: bool
 ) -> None:
     assert right(Answer(case, named, holds)) is expected
 
