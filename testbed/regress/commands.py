@@ -36,6 +36,19 @@ def add_commands(add: Add, seed: Callable[[str], int]) -> None:
     check.add_argument("--golden", metavar="DIR", type=Path, help="hold each against its golden in DIR")
     check.add_argument("--update", action="store_true", help="write the goldens instead, where all holds")
     check.add_argument("--junit", metavar="FILE", type=Path, help="write the outcome as JUnit XML")
+    compare = add("compare", "two records or sets of seeds: what differs?", _compare, as_json=True)
+    compare.add_argument(
+        "before", metavar="A", type=Path, help="a record's folder, or one that holds records"
+    )
+    compare.add_argument("after", metavar="B", type=Path, help="the same, of what changed")
+    compare.add_argument(
+        "--fail-if", metavar="LIMIT", action="append", default=[],
+        help="exit 1 if a value changed so much: 'ttft_ms.p99 > +5%%', 'verdict.segment changed'",
+    )  # fmt: skip
+    compare.add_argument(
+        "--html", metavar="FILE", type=Path, help="write a page with both in the same charts"
+    )
+    compare.add_argument("--markdown", metavar="FILE", type=Path, help="write the tables as Markdown")
 
 
 def _add_runs(parser: argparse.ArgumentParser, seed: Callable[[str], int]) -> None:
@@ -158,3 +171,38 @@ def _error(judged: Any) -> TestbedError:
     kinds: list[type[TestbedError]] = [ExpectationError, InputError, LabError, MeasurementError]
     kind = next(kind for kind in kinds if kind.exit_code == EXIT_CODES[outcome])
     return kind(f"{len(bad)} of {len(judged)} runs did not pass; {first.case.name}: {why}")
+
+
+# ---- compare --------------------------------------------------------------------------
+
+
+def _compare(options: argparse.Namespace) -> int:
+    """Compare two sides, write what was asked for, and fail where a limit is broken."""
+    from testbed.regress import compare_text
+    from testbed.regress.compare import compare
+    from testbed.regress.limits import broken, parse_limit
+
+    limits = [parse_limit(text) for text in options.fail_if]
+    found = compare(options.before, options.after)
+    over = broken(limits, found)
+    names = (str(options.before), str(options.after))
+    print(
+        json.dumps(compare_text.as_json(found, over), indent=1)
+        if options.json
+        else compare_text.compare_text(found, over)
+    )
+    if options.markdown:
+        _write(options.markdown, compare_text.markdown(found, over, names))
+    if options.html:
+        from testbed.regress.compare_page import page
+
+        _write(options.html, page(found, over, names))
+    invalid = [run for one in found for run in one.invalid]
+    if invalid:
+        raise MeasurementError(
+            f"{invalid[0].path}: the measurement is not valid; nothing follows from its values"
+        )
+    if over:
+        first = over[0]
+        raise ExpectationError(f"--fail-if {first.limit.text} ({first.scenario}): {first.how}")
+    return 0
