@@ -29,7 +29,7 @@ class RecordWriter:
 
     @classmethod
     def create(cls, path: Path, *, scenario: str, plan: str) -> RecordWriter:
-        """Make `path` a new record with its inputs; an older record there is replaced.
+        """Make `path` a new record with its inputs; an older record of the same scenario there is replaced.
 
         Raises InputError when `path` holds something else, LabError when another run writes there.
         """
@@ -38,6 +38,9 @@ class RecordWriter:
         try:
             if _holds_something_else(path):
                 raise InputError(f"{path}: holds files that are no record; give another --out or empty it")
+            other = _scenario_of(path)
+            if other not in (None, _named_in(plan)):
+                raise InputError(f"{path}: holds a record of {other}; give another --out or remove it")
             path.mkdir(parents=True, exist_ok=True)
             writer = cls(path, _lock(path))
         except OSError as error:
@@ -115,6 +118,21 @@ def _status(path: Path) -> str | None:
         return None
     status = manifest.get("status")
     return status if status in layout.STATUSES else None
+
+
+def _scenario_of(path: Path) -> str | None:
+    """Return the scenario of the record in `path`, None when there is none or its plan does not tell."""
+    try:
+        return _named_in((path / layout.PLAN).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
+        return None
+
+
+def _named_in(plan: str) -> str | None:
+    try:
+        return str(json.loads(plan)["scenario"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _holds_something_else(path: Path) -> bool:

@@ -119,6 +119,24 @@ def test_files_that_are_no_record_are_left_alone(tmp_path: Path, name: str, text
     assert (tmp_path / name).read_text() == text
 
 
+def test_a_record_of_another_scenario_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    for name in ("incast", "incast"):  # its own scenario's record is replaced
+        RecordWriter.create(path, scenario="", plan=f'{{"scenario": "{name}"}}').finish("complete", None, {})
+    before = (path / layout.MANIFEST).read_text()
+    with pytest.raises(InputError) as caught:
+        RecordWriter.create(path, scenario="", plan='{"scenario": "baseline"}')
+    assert str(caught.value) == f"{path}: holds a record of incast; give another --out or remove it"
+    assert (path / layout.MANIFEST).read_text() == before
+
+
+def test_a_record_whose_plan_does_not_tell_is_replaced(tmp_path: Path) -> None:
+    create(tmp_path).finish(layout.FAILED, "nothing", {})
+    (tmp_path / layout.PLAN).write_text("cut sho")
+    RecordWriter.create(tmp_path, scenario="", plan='{"scenario": "baseline"}').finish("complete", None, {})
+    assert manifest(tmp_path)["status"] == "complete"
+
+
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     create(tmp_path)
     assert manifest(tmp_path)["status"] == "running"

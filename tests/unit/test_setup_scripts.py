@@ -249,3 +249,36 @@ def test_the_pins_are_exact() -> None:
     pins = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
     assert len(pins) >= 12
     assert [pin for pin in pins if not re.fullmatch(r"[a-z0-9-]+==\d[\w.]*", pin)] == []
+
+
+def has_candidate(folder: Path, answer: str) -> bool:
+    """What the script's own function says of a package when apt-cache answers so."""
+    script = (ROOT / "scripts/setup.sh").read_text()
+    function = re.search(r"^has_candidate\(\) \{.*?\}$", script, re.MULTILINE | re.DOTALL)
+    assert function is not None
+    assert "set -euo pipefail" in script
+    (folder / "answer").write_text(answer)
+    fake = folder / "apt-cache"
+    fake.write_text(f"#!/bin/sh\nexec cat {folder}/answer\n")
+    fake.chmod(0o755)
+    body = f"set -euo pipefail\n{function[0]}\nhas_candidate linux-source-6.12\n"
+    environment = {"PATH": f"{folder}:/usr/bin:/bin"}
+    return subprocess.run(["bash", "-c", body], env=environment, timeout=20, check=False).returncode == 0
+
+
+MANY = "".join(f" {number} http://deb.debian.org/debian bookworm/main Packages\n" for number in range(5000))
+"""More than a pipe holds: whoever writes this waits for its reader, or gets SIGPIPE when that is gone."""
+
+
+@pytest.mark.parametrize(("candidate", "found"), [("6.12.38-1~bpo12+1", True), ("(none)", False)])
+def test_a_candidate_is_found_however_much_apt_cache_says(
+    tmp_path: Path, candidate: str, found: bool
+) -> None:
+    answer = f"linux-source-6.12:\n  Installed: (none)\n  Candidate: {candidate}\n  Version table:\n"
+    assert len(MANY) > 4 * 65_536
+    assert has_candidate(tmp_path, answer + MANY) is found
+    assert has_candidate(tmp_path, answer) is found
+
+
+def test_a_package_that_apt_cache_does_not_know_is_no_candidate(tmp_path: Path) -> None:
+    assert has_candidate(tmp_path, "") is False
