@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.checks import Result
-from testbed.plan.model import Plan
+from testbed.plan.model import Plan, Workload
 from testbed.report.numbers import (
     format_bytes,
     format_count,
@@ -21,6 +21,7 @@ from testbed.report.numbers import (
     format_percent,
     format_rate,
 )
+from testbed.report.settings import workload_rows
 from testbed.report.stretches import worst_link
 from topologies.model import SEGMENTS
 
@@ -53,6 +54,8 @@ def plan_text(plan: Plan) -> str:
         "",
         *_transfer_lines(plan),
     ]
+    if plan.workload is not None:
+        lines += ["", *_workload_lines(plan.workload)]
     if plan.background:
         lines += ["", *_background_lines(plan)]
     lines += ["", f"  ideal end of the last transfer  {format_ns(plan.ideal_last_end_ns)}"]
@@ -114,6 +117,13 @@ def _transfer_lines(plan: Plan) -> list[str]:
 
 def _nic(plan: Plan, host: str, number: int) -> str:
     return plan.topology.host(host).nic(number).name
+
+
+def _workload_lines(workload: Workload) -> list[str]:
+    lines = []
+    for name, text in workload_rows(workload):
+        lines += textwrap.wrap(text, WIDTH - 2, initial_indent=f"  {name:11} ", subsequent_indent=" " * 14)
+    return lines
 
 
 def _background_lines(plan: Plan) -> list[str]:

@@ -75,6 +75,15 @@ def shard_bytes_per_token(model: Model, dtype: str | None, tensor_parallel: int)
     return bytes_per_token(model, dtype) // shards(model, tensor_parallel)
 
 
+def moved_bytes_per_token(model: Model, dtype: str | None, decode_ranks: int) -> int:
+    """Return the bytes of KV of one token that the decode side needs, all its ranks together.
+
+    That is the KV itself as long as each rank has a part of its own: copies of KV heads and of a latent
+    vector are moved as well. KeyError, ValueError as above.
+    """
+    return decode_ranks * shard_bytes_per_token(model, dtype, decode_ranks)
+
+
 # ---- the table ------------------------------------------------------------------------
 
 _KVBENCH = "ai-dynamo/nixl, benchmark/kvbench/examples/"

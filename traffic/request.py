@@ -13,6 +13,16 @@ BLOCK_TOKENS = 512
 
 
 @dataclass(frozen=True)
+class Ends:
+    """Which hosts' GPUs (counted from 1) KV moves between, where that is not for placement to choose."""
+
+    src: str
+    src_gpu: int
+    dst: str
+    dst_gpu: int
+
+
+@dataclass(frozen=True)
 class Request:
     """A prompt to prefill, whose KV then moves, and an answer to decode.
 
@@ -20,6 +30,7 @@ class Request:
     `output_tokens` are 0 where only `kv_bytes` is known: the KV of the whole prompt, given directly;
     None: model and tokens tell. `prefix_blocks` are the hashes of the prompt's blocks of `block_tokens`
     tokens, from its beginning, the last one not always full; empty where nothing is known of shared prefixes.
+    `ends` None: placement chooses.
     """
 
     id: int
@@ -29,6 +40,7 @@ class Request:
     kv_bytes: int | None
     prefix_blocks: tuple[int, ...] = ()
     block_tokens: int = BLOCK_TOKENS
+    ends: Ends | None = None
 
     def tokens_in(self, blocks: int) -> int:
         """Return how many of the prompt's tokens its first `blocks` blocks hold."""

@@ -6,10 +6,9 @@ Called by the command line. What runs inside the lab imports `model`, `codec` an
 from __future__ import annotations
 
 import hashlib
-import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -29,16 +28,19 @@ from testbed.plan.model import (
     Routing,
     Transfer,
     Transport,
+    Workload,
 )
+from testbed.plan.requests import has_ends, requests_of, scaled
 from testbed.plan.serving import PathFacts, preview
 from testbed.plan.system import is_served, serving_system
+from testbed.plan.wanted import Wanted, wanted_of, workload_of
 from testbed.scenario.models import Scenario
 from testbed.scenario.nics import End, Ends
 from testbed.scenario.placement import leaf_spine
 from testbed.scenario.problems import Problem
 from topologies import Topology, build_leaf_spine
 from topologies.model import DEST_LANDING, Link, Nic
-from traffic.request import Request
+from traffic.jobs import Serving
 from traffic.roce.geometry import wire_bytes as roce_wire_bytes
 from traffic.roce.packets import ROCE_PORT
 
@@ -73,11 +75,12 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
     spec = leaf_spine(scenario)
     topology = build_leaf_spine(spec)
     routes = routes_of(topology, scenario.fabric.mtu, _transport(scenario))
-    serving = serving_system(scenario, seed, _requests(scenario, seed)) if is_served(scenario) else None
-    if serving is None:
-        transfers = _transfers(scenario, seed, routes, Ends(spec.nic_of_gpu))
-    else:
+    serving, workload = _served(scenario, seed)
+    if serving is not None:
         transfers = tuple(preview(serving, routes.resolved, routes.facts))
+    else:
+        wanted, workload = wanted_of(scenario, seed)
+        transfers = _transfers(scenario, wanted, routes, Ends(spec.nic_of_gpu))
     background = _background(scenario)
     ideal_ns = ideal_last_end_ns([routes.flow(transfer) for transfer in transfers], routes.capacities_bps)
     return Plan(
@@ -101,6 +104,7 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
         ideal_last_end_ns=ideal_ns,
         expectations=scenario.expect,
         serving=serving,
+        workload=workload,
     )
 
 
@@ -112,6 +116,15 @@ def wire_bytes(payload_bytes: int, mtu: int) -> int:
     segment = mtu - IP_TCP_BYTES - TCP_OPTION_BYTES
     packets = -(-payload_bytes // segment)
     return payload_bytes + packets * (ETHERNET_BYTES + IP_TCP_BYTES + TCP_OPTION_BYTES)
+
+
+def _served(scenario: Scenario, seed: int) -> tuple[Serving | None, Workload | None]:
+    """Return the serving system with its requests, and what they come to; nothing where there is none."""
+    if not is_served(scenario) or has_ends(scenario):
+        return None, None
+    requests, tally = requests_of(scenario, seed)
+    serving = serving_system(scenario, seed, requests)
+    return serving, workload_of(tally, scenario)
 
 
 def _check_clock(scenario: Scenario, clock: str) -> None:
@@ -198,64 +211,15 @@ def _queue(scenario: Scenario, link: Link, nics: set[str]) -> Queue:
     )
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """A transfer as the workload asks for it, before ports and ideal times."""
-
-    src: str
-    dst: str
-    size_bytes: int
-    start_ns: int
-    pace_bps: int = 0
-    src_gpu: int | None = None
-    dst_gpu: int | None = None
-    src_nic: int | None = None
-    dst_nic: int | None = None
-
-
-def _wanted(scenario: Scenario, seed: int) -> list[_Wanted]:
-    if scenario.workload.requests is not None:
-        return list(_requested(scenario, seed))
-    return [
-        _Wanted(
-            item.source,
-            item.destination,
-            item.size_bytes,
-            item.start_ns,
-            item.pace_bps or 0,
-            item.source_gpu,
-            item.destination_gpu,
-            item.source_nic,
-            item.destination_nic,
-        )
-        for item in scenario.workload.transfers
-    ]
-
-
-def _requested(scenario: Scenario, seed: int) -> Iterator[_Wanted]:
-    """Round-robin: request k (from 0) goes from prefill host k mod nP to decode host k mod nD."""
-    requests, hosts = scenario.workload.requests, scenario.hosts
-    assert requests is not None
-    draw = random.Random(seed)
-    starts = sorted(int(draw.random() * requests.window_ns) for _ in range(requests.count))
-    for number, start_ns in enumerate(starts):
-        src = f"p{number % hosts.prefill.count + 1}"
-        dst = f"d{number % hosts.decode.count + 1}"
-        yield _Wanted(src, dst, requests.kv_bytes, start_ns)
-
-
-def _requests(scenario: Scenario, seed: int) -> Iterator[Request]:
-    for number, wanted in enumerate(_requested(scenario, seed)):
-        yield Request(number, wanted.start_ns, 0, 0, wanted.size_bytes)
-
-
-def _transfers(scenario: Scenario, seed: int, routes: _Routes, ends: Ends) -> tuple[Transfer, ...]:
+def _transfers(
+    scenario: Scenario, wanted_all: Sequence[Wanted], routes: _Routes, ends: Ends
+) -> tuple[Transfer, ...]:
     sent: Counter[str] = Counter()
     transfers = []
-    for number, wanted in enumerate(_wanted(scenario, seed)):
+    for number, wanted in enumerate(wanted_all):
         if sent[wanted.src] == SOURCE_PORTS:
             raise scenario.error(_too_many(scenario, number, wanted.src))
-        size = max(1, round(wanted.size_bytes * scenario.workload.scale.size_factor))
+        size = scaled(wanted.size_bytes, scenario.workload.scale.size_factor)
         port = SOURCE_PORT_FIRST + sent[wanted.src]
         sent[wanted.src] += 1
         source = ends.source(wanted.src, wanted.src_gpu, wanted.src_nic)
@@ -265,10 +229,11 @@ def _transfers(scenario: Scenario, seed: int, routes: _Routes, ends: Ends) -> tu
 
 
 def _too_many(scenario: Scenario, number: int, src: str) -> Problem:
-    requested = scenario.workload.requests is not None
-    path = ("workload", "requests", "count") if requested else ("workload", "transfers", number)
+    requests = scenario.workload.requests
+    key = "limit" if requests and requests.kind == "trace" else "count"
+    path = ("workload", "requests", key) if requests else ("workload", "transfers", number)
     wrong = f"gives {src} more than {SOURCE_PORTS} transfers, each of which has a port of its own"
-    return Problem(path, wrong, "use more prefill hosts or fewer transfers", show=requested)
+    return Problem(path, wrong, "use more prefill hosts or fewer transfers", show=requests is not None)
 
 
 def _background(scenario: Scenario) -> tuple[BackgroundFlow, ...]:
@@ -343,7 +308,7 @@ class _Routes:
         return [self.links[f"{a}-{b}"] for a, b in pairwise([first.name, *between, last.name])]
 
     def transfer(
-        self, number: int, wanted: _Wanted, size_bytes: int, port: int, ends: tuple[End, End]
+        self, number: int, wanted: Wanted, size_bytes: int, port: int, ends: tuple[End, End]
     ) -> Transfer:
         """Return the transfer with its wire bytes and the time it takes alone, rounded up.
 

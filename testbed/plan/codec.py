@@ -1,7 +1,8 @@
 """A plan as JSON text and back, exactly; and the short hash that names it. Light to import.
 
 Generic over frozen dataclasses of int, float, str, bool, None and tuples: a field added to the model
-needs nothing here. Called where the plan is handed to the lab and where a record is written or read.
+needs nothing here. One whose default is None is left out while it is None, and read so: a plan that does
+without it stays as it was. Called where the plan is handed to the lab and where a record is written or read.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def plan_hash(plan: Plan) -> str:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        named = ((field, getattr(value, field.name)) for field in fields(value))
+        return {field.name: _plain(item) for field, item in named if not (item is None is field.default)}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value
@@ -75,6 +77,7 @@ def _not_none(kind: Any) -> Any:
 def _dataclass(kind: Any, data: Any, path: str) -> Any:
     _expect(isinstance(data, dict), path, "a mapping", data)
     hints = _hints(kind)
+    data = {**{field.name: None for field in fields(kind) if field.default is None}, **data}
     if hints.keys() != data.keys():
         missing, unknown = sorted(hints.keys() - data.keys()), sorted(data.keys() - hints.keys())
         raise InputError(f"{path}: the keys differ: missing {missing}, unknown {unknown}")

@@ -181,11 +181,39 @@ class Deadline:
 
 
 @dataclass(frozen=True)
+class Skipped:
+    """So many rows of a trace could not be used, for one reason."""
+
+    reason: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What the transfers stand for: requests of which `source`, their tokens, and their KV in full.
+
+    `kv_bytes` is what the prompts' KV would be; transfers carry `scale` times that. The first and the last
+    request arrive at `first_ns` and `last_ns`.
+    """
+
+    source: str
+    requests: int
+    prompt_tokens: int
+    output_tokens: int
+    kv_bytes: int
+    scale: float
+    first_ns: int
+    last_ns: int
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True)
 class Plan:
     """All of a run. `ideal_last_end_ns` is when the last transfer would end with perfect sharing.
 
     With `serving` the lab decides when requests are transferred to which host; `transfers` are then what
     would come of it if each transfer had the network for itself.
+    `workload` is None where the transfers say it all: their sizes are given, and not scaled.
     """
 
     format_version: int
@@ -208,3 +236,4 @@ class Plan:
     ideal_last_end_ns: int
     expectations: tuple[str, ...]
     serving: Serving | None = None
+    workload: Workload | None = None

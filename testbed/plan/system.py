@@ -13,6 +13,7 @@ from pathlib import Path
 from testbed.errors import InputError
 from testbed.plan.model import SERVED_PORTS
 from testbed.plan.profile import Profile, at_rate, read_profile
+from testbed.plan.requests import model_of
 from testbed.plan.serving import Costs, jobs_of, most_transfers
 from testbed.scenario.models import Scenario, Workload
 from testbed.scenario.placement import leaf_spine
@@ -20,7 +21,7 @@ from testbed.scenario.problems import Problem
 from testbed.scenario.tree import find
 from traffic.connectors import Handover, handover
 from traffic.jobs import Serving
-from traffic.kv import MODELS, Model, shard_bytes_per_token
+from traffic.kv import moved_bytes_per_token
 from traffic.request import BLOCK_TOKENS, Request
 from traffic.tcp_replay import CONNECT_LEAD_NS
 
@@ -107,24 +108,25 @@ def _names(letter: str, count: int) -> tuple[str, ...]:
 
 
 def _clients(workload: Workload) -> int:
-    return 0
+    requests = workload.requests
+    return requests.clients if requests and requests.kind == "closed-loop" else 0
 
 
 # ---- bytes ----------------------------------------------------------------------------
 
 
-def _model(scenario: Scenario) -> Model | None:
-    return MODELS.get(scenario.workload.model or "")
-
-
 def _ranks(scenario: Scenario) -> int:
-    return 1
+    """Return how many flows a request has: one for each GPU of the side that has more of them."""
+    parallel = scenario.workload.tensor_parallel
+    return max(parallel.prefill, parallel.decode)
 
 
 def _token_bytes(scenario: Scenario) -> int:
     """Return the KV of a token over all flows of a request, unscaled; 0 without a model."""
-    model, flows = _model(scenario), _ranks(scenario)
-    return 0 if model is None else shard_bytes_per_token(model, None, flows) * flows
+    model, workload = model_of(scenario), scenario.workload
+    return (
+        0 if model is None else moved_bytes_per_token(model, workload.dtype, workload.tensor_parallel.decode)
+    )
 
 
 def _bytes_of(request: Request, token_bytes: int, scenario: Scenario) -> int:
@@ -133,7 +135,7 @@ def _bytes_of(request: Request, token_bytes: int, scenario: Scenario) -> int:
 
 
 def _handover(scenario: Scenario) -> Handover:
-    model, flows = _model(scenario), _ranks(scenario)
+    model, flows = model_of(scenario), _ranks(scenario)
     connector = scenario.workload.connector.connector
     return handover(
         connector,

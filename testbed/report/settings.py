@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.plan.model import Plan, Queue
+from testbed.plan.model import Plan, Queue, Workload
 from testbed.report.numbers import format_bytes, format_count, format_ns, format_rate, significant
 from topologies.model import SEGMENTS, Host, Link, Topology
 
@@ -136,7 +136,23 @@ def _transport(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "hash seed", str(routing.hash_seed)
 
 
+def workload_rows(workload: Workload) -> Iterator[tuple[str, str]]:
+    """Yield what the transfers stand for, as names and values; the plan's text and the page show it."""
+    yield "requests", f"{format_count(workload.requests)} of {workload.source}"
+    yield "arrivals", _span(format_ns(workload.first_ns), format_ns(workload.last_ns))
+    if workload.prompt_tokens:
+        prompt, output = format_count(workload.prompt_tokens), format_count(workload.output_tokens)
+        yield "tokens", f"{prompt} of prompts, {output} of answers"
+    yield "KV", f"{format_bytes(workload.kv_bytes)} in full"
+    if workload.scale != 1:
+        yield "scaled", f"every transfer has {workload.scale:g} of its bytes, and at least one"
+    for skipped in workload.skipped:
+        yield "not used", f"{format_count(skipped.rows)} rows: {skipped.reason}"
+
+
 def _workload(plan: Plan) -> Iterator[tuple[str, str]]:
+    if plan.workload is not None:
+        yield from workload_rows(plan.workload)
     sizes = sorted({transfer.bytes for transfer in plan.transfers})
     yield "transfers", format_count(len(plan.transfers))
     if sizes:

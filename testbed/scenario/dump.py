@@ -1,22 +1,38 @@
 """The scenario as one YAML file: what was read, with `extends` merged and `--set` applied.
 
-The text goes into the record, so that a run can be repeated from it alone.
+The text goes into the record, so that a run can be repeated from it alone. The paths in it are absolute.
 """
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+
 import yaml
 from yaml.resolver import Resolver
 
+from testbed.scenario.kinds import File
 from testbed.scenario.models import Scenario
-from testbed.scenario.tree import Items, Leaf, Node
+from testbed.scenario.schema import option_at
+from testbed.scenario.tree import Items, Leaf, Node, Path, Table, named_file
 
 _TAG = "tag:yaml.org,2002:"
 
 
 def scenario_yaml(scenario: Scenario) -> str:
     """Return the YAML text of a scenario; reading it again gives the same scenario."""
-    return yaml.serialize(_node(scenario.tree, Resolver()), Dumper=yaml.SafeDumper, width=100)
+    tree = _with_absolute_paths(scenario.tree, ())
+    return yaml.serialize(_node(tree, Resolver()), Dumper=yaml.SafeDumper, width=100)
+
+
+def _with_absolute_paths(node: Node, path: Path) -> Node:
+    if isinstance(node, Table):
+        entries = {key: _with_absolute_paths(entry, (*path, key)) for key, entry in node.entries.items()}
+        return Table(entries, node.place)
+    option = option_at(Scenario, path)
+    if isinstance(node, Leaf) and not node.null and option and isinstance(option.kind, File):
+        return replace(node, text=os.path.abspath(named_file(node)))
+    return node
 
 
 def _node(node: Node, resolver: Resolver) -> yaml.Node:

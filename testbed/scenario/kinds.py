@@ -164,6 +164,22 @@ class Number(Kind):
 
 
 @dataclass(frozen=True)
+class Factor(Number):
+    """A number as `Number` has it, which may be written as a fraction, `1/1000`."""
+
+    type_name = "number or fraction"
+
+    def read(self, text: str) -> float:
+        match = re.fullmatch(r"([0-9]{1,15})/([0-9]{1,15})", text)
+        if match is None or int(match[2]) == 0:
+            return super().read(text)
+        value = int(match[1]) / int(match[2])
+        if not self.low <= value <= self.high or (self.above and value == self.low):
+            raise Refusal("is out of range")
+        return value
+
+
+@dataclass(frozen=True)
 class Choice(Kind):
     """One of a few words; `values` maps each to its meaning (which may be empty)."""
 
@@ -222,6 +238,18 @@ class Text(Kind):
         if len(text) > self.longest:
             raise Refusal(f"is {len(text)} characters long")
         return text
+
+
+@dataclass(frozen=True)
+class File(Text):
+    """The path of a file (or a folder), relative to the scenario file that names it."""
+
+    shortest: int = 1
+    longest: int = 1000
+    type_name = "path"
+
+    def allowed(self) -> str:
+        return "a path, relative to this file"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from testbed.errors import InputError
 from testbed.scenario import rules
+from testbed.scenario.inherited import OVERRIDE_RANK, without_stale
 from testbed.scenario.kinds import REFUSED
 from testbed.scenario.models import Scenario
 from testbed.scenario.problems import Problem, input_error, nearest, shown
@@ -44,9 +45,6 @@ FILE_BYTES_MAX = 1_000_000
 EXTENDS_MAX = 10
 """Longest chain of files that extend one another."""
 
-_OVERRIDE_RANK = 1000
-"""Ranks overrides behind all files."""
-
 
 def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
     """Return the scenario called or stored as `name_or_path`, changed by `overrides`.
@@ -56,8 +54,8 @@ def load_scenario(name_or_path: str, overrides: Sequence[str] = ()) -> Scenario:
     """
     tree = _read_with_bases(_locate(name_or_path, FilePath()), ())
     for number, override in enumerate(overrides):
-        tree = _written_out(_overridden(tree, override, _OVERRIDE_RANK + number))
-    return _checked(_with_layer_queues(tree))
+        tree = _written_out(_overridden(tree, override, OVERRIDE_RANK + number))
+    return _checked(without_stale(_with_layer_queues(tree)))
 
 
 def shipped_scenarios() -> list[tuple[str, str]]:
@@ -179,7 +177,7 @@ def _checked(tree: Node) -> Scenario:
     try:
         scenario = Scenario.at(to_data(tree), tree)
     except ValidationError as error:
-        found = [_problem(detail) for detail in error.errors(include_url=False)]
+        found = [_problem(detail, tree) for detail in error.errors(include_url=False)]
         raise input_error(tree, found) from None
     problems = list(rules.problems(scenario))
     if problems:
@@ -187,8 +185,11 @@ def _checked(tree: Node) -> Scenario:
     return scenario
 
 
-def _problem(detail: Any) -> Problem:
+def _problem(detail: Any, tree: Node) -> Problem:
     path: Path = tuple(detail["loc"])
+    above = find(tree, path[:-1])
+    if isinstance(above, Leaf) and not above.null:
+        path = path[:-1]  # a single value that stands for a mapping
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == REFUSED:
         return Problem(path, context["wrong"], context["allowed"], context["options"])

@@ -7,6 +7,7 @@ names carry units, keys (their aliases) do not, as their values do. Checks acros
 
 from __future__ import annotations
 
+from pathlib import Path as FilePath
 from typing import Annotated
 
 from pydantic import PrivateAttr
@@ -16,6 +17,7 @@ from testbed.scenario.kinds import (
     Choice,
     Duration,
     Expression,
+    Factor,
     Name,
     Number,
     Rate,
@@ -29,7 +31,9 @@ from testbed.scenario.rails import RailPreset
 from testbed.scenario.sections import Section, option, required, section, several, unset
 from testbed.scenario.serving_keys import ConnectorKeys, DecodeKeys, PlacementKeys, PrefillKeys, SloKeys
 from testbed.scenario.transport import Transport
-from testbed.scenario.tree import Node, Place, Table, nearest_place
+from testbed.scenario.tree import Leaf, Node, Path, Place, Table, find, named_file, nearest_place
+from testbed.scenario.workload import ModelChoice, Requests, TensorParallel
+from traffic.kv import DTYPES
 
 HOSTS_MAX = 64 * 250
 GPUS_MAX = 16
@@ -237,19 +241,6 @@ class Routing(Section):
         return tuple(name for name in self.hash_fields if name.endswith("_dst"))
 
 
-class Requests(Section):
-    """Requests that each hand their KV from a prefill to a decode host."""
-
-    kind: Annotated[str, Choice({"burst": "`count` requests whose prefill ends within `window`"})] = option(
-        "kind", "burst", "how requests arrive"
-    )
-    count: Annotated[int, Whole(1, 100_000)] = option("count", "8", "number of requests")
-    window_ns: Annotated[int, Duration("0us", "60min")] = option(
-        "window", "0us", "start times are drawn uniformly from [0, window)"
-    )
-    kv_bytes: Annotated[int, Size("1b", "1tib")] = required("kv_bytes", "KV handed over by each request")
-
-
 class Transfer(Section):
     """One transfer written out."""
 
@@ -296,7 +287,7 @@ class Background(Section):
 class Scale(Section):
     """Factors that shrink a workload."""
 
-    size_factor: Annotated[float, Number(0, 1, above=True)] = option(
+    size_factor: Annotated[float, Factor(0, 1, above=True)] = option(
         "bytes", "1", "factor on the size of every transfer; nothing becomes less than one byte"
     )
     time_factor: Annotated[float, Number(0, 1, above=True)] = option(
@@ -310,8 +301,14 @@ class Scale(Section):
 class Workload(Section):
     """What is transferred: `requests` or `transfers`, one of the two."""
 
-    model: Annotated[str | None, Text(1, 64, optional=True)] = unset(
-        "model", "named in the report; the size of a transfer is requests.kv_bytes"
+    model: ModelChoice | None = unset(
+        "model", "the model whose KV moves; a single word is its name, and with kv_bytes a label only"
+    )
+    dtype: Annotated[str | None, Choice(dict.fromkeys(DTYPES, ""), optional=True)] = unset(
+        "dtype", "elements of the KV cache; left out: those of the model, bf16 for a name in the table"
+    )
+    tensor_parallel: TensorParallel = section(
+        "tensor_parallel", TensorParallel, "over how many GPUs each side cuts the model"
     )
     connector: ConnectorKeys = section("connector", ConnectorKeys, "how KV is handed over")
     placement: PlacementKeys = section("placement", PlacementKeys, "which decode host serves a request")
@@ -398,6 +395,12 @@ class Scenario(Section):
         """Where each expectation is written, as `file:line`."""
         numbers = range(len(self.expect))
         return tuple(str(nearest_place(self._tree, ("expect", number))) for number in numbers)
+
+    def file(self, path: Path) -> FilePath:
+        """Return the file that the value at `path` names, seen from the scenario file it stands in."""
+        node = find(self._tree, path)
+        assert isinstance(node, Leaf)
+        return named_file(node)
 
     def error(self, *problems: Problem) -> InputError:
         """Return the error that reports `problems` at their places in the scenario's files."""

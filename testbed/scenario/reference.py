@@ -11,6 +11,7 @@ import sys
 from testbed.scenario.kinds import Choice
 from testbed.scenario.models import Scenario
 from testbed.scenario.schema import Option, options
+from testbed.scenario.sections import For
 
 _HEAD = """\
 # Scenario reference
@@ -88,7 +89,9 @@ def _allowed(option: Option) -> str:
 
 
 def _text(option: Option) -> str:
-    return option.field.description or ""
+    kinds = next((mark.kinds for mark in option.field.metadata if isinstance(mark, For)), ())
+    only = f" ({', '.join(kinds)})" if kinds else ""
+    return (option.field.description or "") + only
 
 
 def _meanings() -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from testbed.scenario import workload_rules
 from testbed.scenario.expectation import Expectation, parse_expectation
 from testbed.scenario.expression import Key, Word
 from testbed.scenario.models import Background, Pin, Queue, Scenario, Transfer
@@ -45,6 +46,7 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _latencies(scenario)
     yield from _workload(scenario)
     yield from _departures(scenario)
+    yield from workload_rules.problems(scenario)
     yield from _expectations(scenario)
 
 

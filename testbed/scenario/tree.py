@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
 from typing import Any
 
 import yaml
@@ -155,6 +156,12 @@ def to_data(node: Node) -> object:
     if isinstance(node, Items):
         return tuple(to_data(item) for item in node.items)
     return {key: to_data(entry) for key, entry in node.entries.items()}
+
+
+def named_file(leaf: Leaf) -> FilePath:
+    """Return the file that a text names: relative to the file it stands in, or to here after --set."""
+    folder = FilePath(leaf.place.label).parent if leaf.place.line else FilePath()
+    return folder / leaf.text
 
 
 def dotted(path: Path) -> str:

@@ -12,6 +12,7 @@ from traffic.kv import (
     Model,
     bytes_per_token,
     model_from_config,
+    moved_bytes_per_token,
     shard_bytes_per_token,
     shards,
 )
@@ -83,6 +84,14 @@ def test_what_one_rank_holds(name: str, ranks: int, expected: int) -> None:
 def test_ranks_that_do_not_fit_the_heads_are_refused(ranks: int, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         shards(MODELS["llama-3.1-8b"], ranks)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "copies"),
+    [("llama-3.1-8b", 8, 1), ("llama-3.1-8b", 16, 2), ("deepseek-v3", 1, 1), ("deepseek-v3", 8, 8)],
+)
+def test_copies_are_moved_as_well(name: str, ranks: int, copies: int) -> None:
+    assert moved_bytes_per_token(MODELS[name], None, ranks) == copies * PER_TOKEN[name]
 
 
 def test_no_rank_is_refused() -> None:
