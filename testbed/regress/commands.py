@@ -49,6 +49,14 @@ def add_commands(add: Add, seed: Callable[[str], int]) -> None:
         "--html", metavar="FILE", type=Path, help="write a page with both in the same charts"
     )
     compare.add_argument("--markdown", metavar="FILE", type=Path, help="write the tables as Markdown")
+    sweep = add("sweep", "run a grid of settings and seeds: what is gained for what?", _sweep)
+    sweep.add_argument("scenario", metavar="S", help="a shipped scenario's name, or a file")
+    sweep.add_argument(
+        "--vary", metavar="KEY=V1,V2", action="append", required=True, help="a key and its values; repeatable"
+    )
+    _add_runs(sweep, seed)
+    sweep.add_argument("--out", type=Path, help="folder of the sweep (default: runs/sweep-<name>)")
+    sweep.add_argument("--executor", metavar="ADDRESS", help="dask://HOST:PORT: run on the workers of dask")
 
 
 def _add_runs(parser: argparse.ArgumentParser, seed: Callable[[str], int]) -> None:
@@ -88,6 +96,10 @@ class _Clock:
         left = seconds_left(self._seconds, total - done, self._jobs)
         rest = f", about {_duration(left)} left" if total > done else ""
         self._progress.step(f"{done} of {total}{rest}: {text}", time.monotonic() - self._started)
+
+    def note(self, text: str) -> None:
+        """Show a text beside the count."""
+        self._progress.step(text, time.monotonic() - self._started)
 
     def end(self) -> None:
         """Leave the line."""
@@ -205,4 +217,56 @@ def _compare(options: argparse.Namespace) -> int:
     if over:
         first = over[0]
         raise ExpectationError(f"--fail-if {first.limit.text} ({first.scenario}): {first.how}")
+    return 0
+
+
+# ---- sweep ----------------------------------------------------------------------------
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    """Plan the whole grid, run what has not been run, write the table and the page."""
+    from testbed.regress import sweep, sweep_page
+    from testbed.regress.executors import executor
+    from testbed.regress.grid import build_grid, parse_vary
+    from testbed.scenario import load_scenario
+
+    varied = [parse_vary(text) for text in options.vary]
+    out = options.out or RUNS / f"sweep-{load_scenario(options.scenario, options.set).name}"
+    grid = build_grid(
+        options.scenario,
+        varied,
+        range(options.seed, options.seed + options.seeds),
+        out,
+        overrides=options.set,
+        backend=options.backend,
+        clock=options.clock,
+    )
+    done = sum(sweep.finished(point) is not None for point in grid.points)
+    with executor(options.executor) as pool:
+        clock = _Clock(_jobs(options) if pool is None else pool[1], quiet=False)
+        if done:
+            clock.note(f"{done} of {len(grid.points)} points are there already")
+
+        def tell(one: Any, count: int, total: int) -> None:
+            name = " ".join([*one.task.overrides[len(options.set) : -1], f"seed {one.task.seed}"])
+            clock.tell(f"{name}{f': {one.message}' if one.message else ''}", one.seconds, count, total)
+
+        try:
+            measured = sweep.run_grid(grid, _jobs(options), tell, pool[0] if pool else None)
+        finally:
+            clock.end()
+    points = sweep.write_points(out, grid, measured)
+    _write(out / sweep.PAGE, sweep_page.page(grid, measured))
+    print(f"points  {points}\npage    {out / sweep.PAGE}")
+    return _sweep_end(measured)
+
+
+def _sweep_end(measured: Any) -> int:
+    from testbed.regress.sweep import FAILED, NOT_VALID
+
+    for status, kind in ((FAILED, LabError), (NOT_VALID, MeasurementError)):
+        bad = [one for one in measured if one.status == status]
+        if bad:
+            where = f"{', '.join(bad[0].point.values)}, seed {bad[0].point.seed}"
+            raise kind(f"{len(bad)} of {len(measured)} runs {status}; the first is {where}: {bad[0].message}")
     return 0

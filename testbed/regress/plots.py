@@ -20,6 +20,9 @@ LEFT, RIGHT, TOP, BOTTOM = 88, 18, 12, 48
 COLOURS = 6
 """Series beyond so many begin with the first colour again."""
 
+ALIKE = 0.02
+"""Values that differ by less of the largest are shown from zero in any case, as what they are: alike."""
+
 Point = tuple[float, float]
 
 
@@ -38,11 +41,13 @@ class Series:
 
 @dataclass(frozen=True)
 class Axis:
-    """A title and how to write a value. With `names`, values are 0, 1, ... and stand for these words."""
+    """A title and how to write a value. With `names`, values are 0, 1, ... and stand for these
+    words. Not `from_zero`: the axis spans what the values do."""
 
     title: str
     write: Callable[[float], str]
     names: tuple[str, ...] = ()
+    from_zero: bool = True
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,10 @@ def _scale(axis: Axis, values: Sequence[float], start: float, end: float) -> _Sc
     if axis.names:
         return _Scale(-0.5, len(axis.names) - 0.5, start, end)
     low, high = min(values, default=0.0), max(values, default=1.0)
-    return _Scale(min(low, 0.0), (high or 1.0) * 1.06, start, end)
+    if axis.from_zero or high - low < ALIKE * abs(high):
+        return _Scale(min(low, 0.0), (high or 1.0) * 1.06, start, end)
+    pad = (high - low) * 0.08
+    return _Scale(low - pad, high + pad, start, end)
 
 
 def _frame(x: Axis, y: Axis, across: _Scale, up: _Scale) -> list[Markup]:

@@ -1,0 +1,119 @@
+"""Runs a grid and makes one table of it: `testbed sweep`.
+
+A point's record is named by its plan, so that a sweep that was interrupted finds what it has finished: runs
+are deterministic, and a finished one is not made again. A run that was killed has left a record that says so,
+and is made again. Called by the command; the runs are made by `testbed.run.many`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.analysis.summary import FORMAT_VERSION
+from testbed.errors import InputError
+from testbed.record import layout
+from testbed.record.writer import write_atomically
+from testbed.regress.flat import Scalar
+from testbed.regress.grid import Grid, Point
+from testbed.regress.measures import RUN, measures
+from testbed.run.many import Ended, run_many
+
+POINTS = "points.csv"
+PAGE = "sweep.html"
+
+COLUMNS = (
+    *("verdict.segment", "verdict.share", "ttft_ms.p50", "ttft_ms.p99", "ttft_ms.max"),
+    *("transfers.completed", "transfers.slowdown.p50", "transfers.slowdown.p99", "transfers.last_end_ms"),
+    *("transfers.jain", "transfers.retransmissions", "fabric.utilisation", *RUN),
+)
+"""Keys of a summary that are columns of `points.csv`."""
+
+OK, NOT_VALID, FAILED = "ok", "not valid", "failed"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A point with its values by key; `status` is `ok`, `not valid` or `failed` (and `message` says why)."""
+
+    point: Point
+    status: str
+    values: dict[str, Scalar]
+    message: str = ""
+
+
+Tell = Callable[[Ended, int, int], None]
+
+
+def finished(point: Point) -> Measured | None:
+    """Return what an earlier run of the point has measured, None where there is none that came to its end."""
+    folder = point.task.out
+    try:
+        manifest: Any = json.loads((folder / layout.MANIFEST).read_text(encoding="utf-8"))
+        summary: Any = json.loads((folder / layout.SUMMARY).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    whole = (
+        manifest.get("status") == layout.COMPLETE and manifest.get("format_version") == layout.FORMAT_VERSION
+    )
+    return _measured(point, summary) if whole and summary.get("format_version") == FORMAT_VERSION else None
+
+
+def _measured(point: Point, summary: Any) -> Measured:
+    fidelity, values = summary["fidelity"], measures(summary)
+    status, message = (OK, "") if fidelity["valid"] else (NOT_VALID, fidelity["reasons"][0])
+    return Measured(point, status, {key: values.get(key) for key in COLUMNS}, message)
+
+
+def run_grid(grid: Grid, jobs: int, tell: Tell, pool: Executor | None = None) -> list[Measured]:
+    """Run every point that has not been, and return all of them in the grid's order.
+
+    `tell` counts the runs that are made now.
+    """
+    found = {point.task: finished(point) for point in grid.points}
+    missing = [task for task, one in found.items() if one is None]
+    by_task = {point.task: point for point in grid.points}
+    for ended in run_many(missing, jobs, tell, pool):
+        found[ended.task] = _ended(by_task[ended.task], ended)
+    return [one for point in grid.points if (one := found[point.task]) is not None]
+
+
+def _ended(point: Point, ended: Ended) -> Measured:
+    if not ended.measured:
+        return Measured(point, FAILED, {}, ended.message)
+    try:
+        return _measured(point, ended.summary())
+    except OSError:  # a worker that does not see the same files
+        return Measured(point, FAILED, {}, f"{point.task.out}: has no {layout.SUMMARY} here")
+
+
+def points_csv(grid: Grid, measured: Sequence[Measured]) -> str:
+    """Return a line for each point: the varied keys, the seed, its status, and `COLUMNS`.
+
+    The same points give the same bytes, in whatever order they ran.
+    """
+    keys = [vary.key for vary in grid.varied]
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow([*keys, "seed", "status", *COLUMNS])
+    for one in measured:
+        values = ["" if (value := one.values.get(key)) is None else value for key in COLUMNS]
+        writer.writerow([*one.point.values, one.point.seed, one.status, *values])
+    return lines.getvalue()
+
+
+def write_points(out: Path, grid: Grid, measured: Sequence[Measured]) -> Path:
+    """Write `points.csv` into the sweep's folder and return its path."""
+    path = out / POINTS
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, points_csv(grid, measured))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}; give another --out") from None
+    return path
