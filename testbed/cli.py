@@ -46,6 +46,16 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--allow-invalid", action="store_true", help="exit 0 though the measurement is not valid"
     )
+    run.add_argument(
+        "--capture",
+        metavar="LINK",
+        action="append",
+        default=[],
+        help="write what leaves through a link as pcapng",
+    )
+    run.add_argument(
+        "--snaplen", metavar="BYTES", type=_snaplen, default=65_535, help="bytes kept of each captured packet"
+    )
     shell = _add(commands, "shell", "Mininet's prompt in the running lab of a scenario", _shell)
     _add_scenario(shell)
     report = _add(commands, "report", "analysis and page again, from a record", _report, as_json=True)
@@ -83,6 +93,13 @@ def _seed(text: str) -> int:
     value = int(text) if text.isascii() and text.isdigit() else -1
     if not 0 <= value <= SEED_MAX:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {SEED_MAX}")
+    return value
+
+
+def _snaplen(text: str) -> int:
+    value = int(text) if text.isascii() and text.isdigit() else 0
+    if not 64 <= value <= 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 64 to 65535")
     return value
 
 
@@ -168,13 +185,29 @@ def _run(options: argparse.Namespace) -> int:
     from testbed.scenario.dump import scenario_yaml
 
     scenario, plan = _make_plan(options)
+    captures = _captures(plan, options)
     out = options.out or RUNS / f"{plan.scenario}-{plan.seed}-{plan_hash(plan)}"
     progress = Progress(quiet=options.json)
     try:
-        run_plan(plan, scenario_yaml(scenario), out, progress.step, command=options.words)
+        run_plan(
+            plan, scenario_yaml(scenario), out, progress.step, command=options.words, captures=captures
+        )
     finally:
         progress.end()
     return _conclude(out, options, scenario.expect_places, allow_invalid=options.allow_invalid)
+
+
+def _captures(plan: Any, options: argparse.Namespace) -> Any:
+    """Return what is to be captured; InputError for a link that the scenario does not have."""
+    from testbed.run.capture import Captures
+    from testbed.scenario.problems import nearest
+
+    cables = [link.name for link in plan.topology.links]
+    for name in options.capture:
+        if name not in cables:
+            wrong = f"--capture {name}: is no cable of {plan.scenario}; one is {cables[0]}"
+            raise InputError(wrong + nearest(name, cables))
+    return Captures(tuple(dict.fromkeys(options.capture)), options.snaplen)
 
 
 def _shell(options: argparse.Namespace) -> int:

@@ -153,6 +153,7 @@ def summary_text(summary: Mapping[str, Any], results: Sequence[Result], record: 
         "",
         *_stretches(summary),
         "",
+        *_roce(summary["roce"]),
         *_fidelity(summary["fidelity"]),
         *_pfc_risk(summary["events"]["xoff"]),
     ]
@@ -203,6 +204,25 @@ def _stretches(summary: Mapping[str, Any]) -> list[str]:
     rows.append(["sender", format_percent(summary["verdict"]["shares"].get("sender")), *[""] * 6])
     head = ["stretch", "lost", "worst link", "queue", "its use", "all", "marks", "drops"]
     return [*table(head, rows), ALL_LINKS]
+
+
+def _roce(roce: Mapping[str, Any] | None) -> list[str]:
+    """Return what a RoCE run says beside the stretches."""
+    if roce is None:
+        return []
+    counts = f"{format_count(roce['packets_sent'])} packets, {format_count(roce['ce_packets'])} came marked"
+    lines = [
+        f"  RoCE        {counts}, {format_count(roce['cnps_sent'])} CNPs, {format_count(roce['naks'])} NAKs, "
+        f"{format_count(roce['timeouts'])} timeouts"
+    ]
+    first = roce["first_cnp"]
+    if first["at_ms"] is not None:
+        share, queued = format_percent(first["queued_share"]), format_bytes(first["queued_bytes"])
+        lines.append(
+            f"  first CNP   after {format_ms(first['at_ms'])}; {queued}, {share} of all bytes, "
+            f"stood at {first['queue']}"
+        )
+    return [*lines, ""]
 
 
 def _total(links: Mapping[str, Mapping[str, Any]], counter: str) -> int | None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from testbed.analysis.held_rates import held_rates
 from testbed.analysis.losses import path_is_known
+from testbed.analysis.roce import roce_problems
 from testbed.analysis.stats import NS_PER_MS, Floats
 from testbed.analysis.transfers import Completion, busy_window, completions
 from testbed.plan.model import Queue
@@ -203,6 +204,17 @@ def check_tcp_memory(record: Record) -> Check:
     return Check("tcp_memory", False, f"TCP ran short of memory in {_some(short)}: give the lab more")
 
 
+def check_roce(record: Record) -> Check:
+    """With RoCE, the bytes that landed are those that were sent, marks became notifications, and no packet
+    was lost or damaged by the lab itself."""
+    problems = roce_problems(record)
+    if problems:
+        return Check("roce", False, _some(problems, "; "))
+    if record.plan.transport.roce is None:
+        return Check("roce", True, "no transfer is RoCE")
+    return Check("roce", True, "what landed is what was sent, and every notification arrived")
+
+
 def check_readback(record: Record) -> Check:
     """What was read back from the lab is what the plan asked for."""
     entries = record.facts.get("readback") or []
@@ -271,6 +283,7 @@ CHECKS: tuple[Callable[[Record], Check], ...] = (
     check_coverage,
     check_host_drops,
     check_tcp_memory,
+    check_roce,
     check_readback,
     check_paths,
     check_counted,

@@ -28,6 +28,7 @@ from testbed.analysis.requests import (
     summarise_request_ttft,
     summarise_requests,
 )
+from testbed.analysis.roce import summarise_roce
 from testbed.analysis.stats import NS_PER_MS, rounded
 from testbed.analysis.transfers import summarise_transfers, summarise_ttft
 from testbed.analysis.verdict import verdict
@@ -110,6 +111,7 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
             "links": links,
             "fabric": fabric,
             "verdict": judged,
+            "roce": summarise_roce(record),
             "events": events(record, losses, judged["link"]),
             "fidelity": fidelity(record),
         }

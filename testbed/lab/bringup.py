@@ -151,7 +151,7 @@ def _marking(queue: Queue) -> bytes:
 
 def _add_delays(netlink: Netlink, plan: Plan) -> None:
     for name, delay_ns in delays_ns(plan).items():
-        options = netem_options(delay_ns=delay_ns, limit_packets=NETEM_LIMIT)
+        options = netem_options(delay_ns=delay_ns, limit_packets=NETEM_LIMIT, loss=plan.loss)
         netlink.add_qdisc(socket.if_nametoindex(name), ROOT_HANDLE, TC_H_ROOT, "netem", options)
 
 

@@ -44,6 +44,8 @@ TC_RED_NODROP = 8
 RED_STAB_SIZE = 256
 TCA_NETEM_LATENCY64 = 10
 _NETEM_SIZE = 24
+_NETEM_LOSS_AT = 8
+_NETEM_CERTAIN = 2**32 - 1
 TCA_HTB_PARMS = 1
 TCA_HTB_INIT = 2
 TCA_HTB_RATE64 = 6
@@ -105,9 +107,12 @@ def fifo_options(limit_bytes: int) -> bytes:
     return struct.pack("=I", limit_bytes)
 
 
-def netem_options(*, delay_ns: int, limit_packets: int) -> bytes:
-    """Return netem's TCA_OPTIONS payload for a constant delay; `tc` rounds delays to microseconds."""
-    parameters = struct.pack("=IIIIII", 0, limit_packets, 0, 0, 0, 0)
+def netem_options(*, delay_ns: int, limit_packets: int, loss: float = 0.0) -> bytes:
+    """Return netem's TCA_OPTIONS payload for a constant delay; `tc` rounds delays to microseconds.
+
+    `loss` is the share of packets dropped, each independently.
+    """
+    parameters = struct.pack("=IIIIII", 0, limit_packets, round(loss * _NETEM_CERTAIN), 0, 0, 0)
     return parameters + attribute(TCA_NETEM_LATENCY64, struct.pack("=q", delay_ns))
 
 
@@ -262,6 +267,15 @@ class Netlink:
                     found[TCMSG.unpack_from(view, start)[1]] = delay
         return found
 
+    def netem_losses(self) -> dict[int, float]:
+        """Return the share of packets that every netem of the namespace drops, by interface index."""
+        found = {}
+        for view, length in self.request(qdisc_dump_request()):
+            for kind, start, end in messages(view, length):
+                if kind == RTM_NEWQDISC and _netem_delay(view, start + TCMSG.size, end) is not None:
+                    found[TCMSG.unpack_from(view, start)[1]] = _netem_loss(view, start + TCMSG.size, end)
+        return found
+
     def request(self, message: bytes) -> Iterator[tuple[memoryview, int]]:
         """Send a request; yield each datagram of the answer as (buffer, length).
 
@@ -293,6 +307,11 @@ def _netem_delay(view: memoryview, start: int, end: int) -> int | None:
                 if name == TCA_NETEM_LATENCY64:
                     return int(struct.unpack_from("=q", view, value)[0])
     return None
+
+
+def _netem_loss(view: memoryview, start: int, end: int) -> float:
+    options = next(first for kind, first, _ in attributes(view, start, end) if kind == TCA_OPTIONS)
+    return float(struct.unpack_from("=I", view, options + _NETEM_LOSS_AT)[0]) / _NETEM_CERTAIN
 
 
 def _ends_answer(view: memoryview, length: int) -> bool:

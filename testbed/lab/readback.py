@@ -204,12 +204,13 @@ def delay_items(plan: Plan) -> list[Item]:
     if not delays:
         return []
     netlink = Netlink(NETLINK_ROUTE)
-    found = netlink.netem_delays_ns()
+    found, losses = netlink.netem_delays_ns(), netlink.netem_losses()
     netlink.close()
-    items = [
-        equal(name, "delay in ns", wanted, found.get(socket.if_nametoindex(name)))
-        for name, wanted in delays.items()
-    ]
+    items = []
+    for name, wanted in delays.items():
+        index = socket.if_nametoindex(name)
+        items.append(equal(name, "delay in ns", wanted, found.get(index)))
+        items.append(near(name, "loss", plan.loss, losses.get(index), PROBABILITY_TOLERANCE))
     ports = {nic.down: nic for nic in plan.topology.nics.values()}
     texts = filter_texts(list(ports))
     return items + [redirect_item(nic, ways_of(nic, plan), texts[port]) for port, nic in ports.items()]

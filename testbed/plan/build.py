@@ -72,6 +72,7 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
     plan. Raises InputError, with the place in the scenario, for what cannot be run.
     """
     _check_clock(scenario, clock)
+    _check_engine(scenario)
     spec = leaf_spine(scenario)
     topology = build_leaf_spine(spec)
     routes = routes_of(topology, scenario.fabric.mtu, _transport(scenario))
@@ -105,6 +106,7 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
         expectations=scenario.expect,
         serving=serving,
         workload=workload,
+        loss=scenario.fabric.loss,
     )
 
 
@@ -131,6 +133,13 @@ def _check_clock(scenario: Scenario, clock: str) -> None:
     if clock == "virtual" and scenario.dilation != 1:
         allowed = "1 with the virtual clock, which needs no dilation; or --clock real"
         raise scenario.error(Problem(("dilation",), "is for the real clock only", allowed))
+
+
+def _check_engine(scenario: Scenario) -> None:
+    """The serving engine opens connections when it decides to; queue pairs are set up before a run."""
+    if scenario.transport.kind == "roce" and is_served(scenario):
+        allowed = "tcp with a serving engine; roce with requests of kv_bytes or written-out transfers"
+        raise scenario.error(Problem(("transport", "kind"), "does not go with a serving engine", allowed))
 
 
 def _routing(scenario: Scenario, seed: int) -> Routing:

@@ -209,7 +209,8 @@ class Workload:
 
 @dataclass(frozen=True)
 class Plan:
-    """All of a run. `ideal_last_end_ns` is when the last transfer would end with perfect sharing.
+    """All of a run. `ideal_last_end_ns` is when the last transfer would end with perfect sharing, `loss` the
+    share of packets that the fabric loses.
 
     With `serving` the lab decides when requests are transferred to which host; `transfers` are then what
     would come of it if each transfer had the network for itself.
@@ -237,3 +238,4 @@ class Plan:
     expectations: tuple[str, ...]
     serving: Serving | None = None
     workload: Workload | None = None
+    loss: float = 0.0

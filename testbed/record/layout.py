@@ -94,6 +94,11 @@ def sample_columns(links: int) -> int:
     return 1 + links * len(SAMPLE_FIELDS)
 
 
+def capture(link: str) -> str:
+    """Return the name of the pcapng file with what left through `link`."""
+    return f"{RAW}/capture-{link}.pcapng"
+
+
 def log(name: str) -> str:
     """Return the name of the log file of the part called `name`."""
     return f"{LOGS}/{name}.log"

@@ -7,7 +7,7 @@ Turns the record's list of outcomes into values in scenario time; it judges none
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.plan.model import Transfer
@@ -17,7 +17,10 @@ from testbed.record.codec import Damage
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one transfer, in scenario nanoseconds. `end_ns` is None when it did not complete."""
+    """What became of one transfer, in scenario nanoseconds. `end_ns` is None when it did not complete.
+
+    `roce` has what only RoCE knows, as `traffic.roce.replay` reports it.
+    """
 
     id: int
     start_ns: int
@@ -30,6 +33,7 @@ class Outcome:
     retransmissions: int
     ce_bytes: int | None
     error: str | None
+    roce: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def completed(self) -> bool:
@@ -59,7 +63,14 @@ def _outcome(entry: Mapping[str, Any], dilation: float) -> Outcome:
         retransmissions=entry.get("retransmissions") or 0,
         ce_bytes=entry.get("ce_bytes"),
         error=entry.get("error"),
+        roce=_scenario_times(entry.get("roce") or {}, dilation),
     )
+
+
+def _scenario_times(facts: Mapping[str, Any], dilation: float) -> dict[str, Any]:
+    """Return facts with their times, whose names end with the unit, in scenario nanoseconds."""
+    times = {name: _optional_time(facts[name], dilation) for name in facts if name.endswith("_ns")}
+    return {**facts, **times}
 
 
 def unknown_outcome(transfer: Transfer) -> Outcome:

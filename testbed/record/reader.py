@@ -94,6 +94,7 @@ class Record:
     facts: Mapping[str, Any]
     background: Any
     tcp_counters: Mapping[str, Mapping[str, int]]
+    roce_counters: Mapping[str, Any]
     outcomes: tuple[Outcome, ...]
     served: Served
     paths: Mapping[int, tuple[str, ...] | None]
@@ -202,6 +203,7 @@ def _open(cls: type[Record], folder: Path, verify: bool) -> Record:
         facts=reader.attempt(lambda: codec.read_mapping(folder, layout.FACTS), {}),
         background=reader.background(),
         tcp_counters=reader.attempt(lambda: codec.read_mapping(folder, layout.TCP_COUNTERS), {}),
+        roce_counters=reader.roce_counters(),
         outcomes=reader.outcomes(),
         served=served,
         paths=reader.paths(),
@@ -271,6 +273,11 @@ class _Reader:
             ),
             NOTHING_SERVED,
         )
+
+    def roce_counters(self) -> dict[str, Any]:
+        if self._plan.transport.roce is None:
+            return {}
+        return self.attempt(lambda: codec.read_mapping(self._folder, layout.ROCE_COUNTERS), {})
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """One for each transfer of the plan, in its order; what the file lacks counts as not completed."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from testbed.plan.model import Plan, Queue, Workload
+from testbed.plan.model import Plan, Queue, Roce, Workload
 from testbed.report.numbers import format_bytes, format_count, format_ns, format_rate, significant
 from topologies.model import SEGMENTS, Host, Link, Topology
 
@@ -125,12 +125,26 @@ def _count_and_names(names: Iterable[str]) -> str:
     return f"{len(listed)}: {some(listed)}" if listed else "none"
 
 
+def _roce(roce: Roce) -> Iterator[tuple[str, str]]:
+    yield "RDMA", f"{roce.operation}, {format_bytes(roce.message_bytes)} a message, payload {roce.mtu} B"
+    yield "recovery", f"{roce.recovery}, timeout {format_ns(roce.ack_timeout_ns)}"
+    if roce.window_bytes:
+        yield "window", format_bytes(roce.window_bytes)
+    if roce.dcqcn is not None:
+        own = roce.dcqcn
+        timers = f"alpha {format_ns(own.alpha_timer_ns)}, rate {format_ns(own.rate_timer_ns)}"
+        yield "DCQCN", f"notifications {format_ns(own.cnp_interval_ns)} apart, {timers}, g {own.g:g}"
+
+
 def _transport(plan: Plan) -> Iterator[tuple[str, str]]:
     transport, routing = plan.transport, plan.routing
     yield "transport", transport.kind
     yield "congestion control", transport.congestion_control
     yield "ECN", "negotiated" if transport.ecn else "off"
-    yield "shortest retransmission timeout", format_ns(transport.rto_min_ns)
+    if transport.roce is None:
+        yield "shortest retransmission timeout", format_ns(transport.rto_min_ns)
+    else:
+        yield from _roce(transport.roce)
     yield "routing", routing.words
     if routing.policy != "least-loaded":
         yield "hash seed", str(routing.hash_seed)

@@ -35,14 +35,17 @@ from testbed.plan.dilation import dilated
 from testbed.plan.model import Plan, Transfer
 from testbed.record import layout
 from testbed.run.background import Background
+from testbed.run.capture import Captures, capture_main
 from testbed.run.departures import departures_main
 from testbed.run.probe import probe_main
-from testbed.run.roce import RoceRun
 from topologies.model import Host
 from traffic.tcp_replay import Endpoint, Flow, Replay
 
 if TYPE_CHECKING:
+    from testbed.run.roce import RoceRun
     from testbed.run.serving import ServingRun
+
+NO_CAPTURES = Captures()
 
 HEAD_START_NS = 5_000_000
 REAL_HEAD_START_NS = 250_000_000
@@ -156,7 +159,8 @@ def replay_program(plan: Plan, record: Path) -> Program:
             replay = serving.replay
         else:
             planned = [_flow(plan, transfer) for transfer in plan.transfers]
-            replay = RoceRun(plan, planned, record) if plan.transport.roce else _tcp_replay(plan, planned)
+            roce = plan.transport.roce is not None
+            replay = _roce_replay(plan, planned, record) if roce else _tcp_replay(plan, planned)
         replay.prepare()
         if plan.clock == "virtual":
             go_first()
@@ -182,6 +186,13 @@ def _tcp_replay(plan: Plan, flows: list[Flow]) -> Replay:
         namespace=_in_host,
         dilation=plan.dilation,
     )
+
+
+def _roce_replay(plan: Plan, flows: list[Flow], record: Path) -> RoceRun:
+    # Imported here: each module's pages are paid for.
+    from testbed.run.roce import RoceRun
+
+    return RoceRun(plan, flows, record)
 
 
 def _serving(plan: Plan) -> ServingRun | None:
@@ -236,7 +247,14 @@ class Progress:
             file.write(step + "\n")
 
 
-def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Progress) -> None:
+def run_traffic(
+    plan: Plan,
+    lab: Lab,
+    record: Path,
+    work_dir: Path,
+    progress: Progress,
+    captures: Captures = NO_CAPTURES,
+) -> None:
     """Run the workload in a lab that is up, and write everything measured."""
     logs = record / layout.LOGS
     gc.collect()
@@ -248,6 +266,8 @@ def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Pr
     workers = [spawn("traffic", replay_program(plan, record), logs)]
     if plan.background:
         workers.append(spawn("background", background_program(plan, record, work_dir), logs))
+    if captures.links:
+        watchers.append(spawn("capture", partial(capture_main, plan, captures, record), logs))
     for child in (*watchers, *workers):
         child.wait_ready()
     least_ns = REAL_HEAD_START_NS if plan.clock == "real" else 0
@@ -263,6 +283,11 @@ def run_traffic(plan: Plan, lab: Lab, record: Path, work_dir: Path, progress: Pr
     counters = {host.name: tcp_counters(host.name) for host in plan.topology.hosts}
     (record / layout.TCP_COUNTERS).write_text(json.dumps(counters, indent=1) + "\n")
     _require_finished(plan, record)
+
+
+def _captures(job: dict[str, Any]) -> Captures:
+    wanted = job.get("captures")
+    return Captures(tuple(wanted["links"]), wanted["snaplen"]) if wanted else Captures()
 
 
 def _require_finished(plan: Plan, record: Path) -> None:
@@ -320,7 +345,7 @@ def run_job(job_dir: Path, job: dict[str, Any], use: Use | None = None) -> dict[
             progress=progress,
         )
         (record / layout.FACTS).write_text(json.dumps(lab.facts, indent=1) + "\n")
-        (use or run_traffic)(plan, lab, record, work_dir, progress)
+        (use or partial(run_traffic, captures=_captures(job)))(plan, lab, record, work_dir, progress)
         lab.stop()
     except DeadlineError as error:
         return {"status": layout.FAILED, "error": "DeadlineError", "reason": str(error)}

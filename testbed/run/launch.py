@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -23,12 +23,15 @@ from testbed.plan.codec import to_json
 from testbed.plan.model import Plan
 from testbed.record import layout
 from testbed.record.writer import RecordWriter
+from testbed.run.capture import Captures
 from testbed.run.environment import environment
 
 BASE_MEMORY_MB = 1024
 HOST_MEMORY_MB = 16
 """Guest memory: the system, Open vSwitch, controller and programs, and for each host its buffers. Only what
 is touched takes room on the machine."""
+
+NO_CAPTURES = Captures()
 
 
 class Aborted(KeyboardInterrupt):
@@ -89,9 +92,10 @@ def run_plan(
     tell: Callable[[str, float], None],
     adapt: Callable[[Job], Job] = lambda job: job,
     command: Sequence[str] = (),
+    captures: Captures = NO_CAPTURES,
 ) -> None:
-    """Run `plan` and leave its record in `out`. `adapt` may change the job that the lab gets; `command` are
-    the words a person typed.
+    """Run `plan` and leave its record in `out`, with a capture of each link that is asked for. `adapt` may
+    change the job that the lab gets; `command` are the words a person typed.
 
     Raises what the lab raises; the record then says `failed` or `aborted` and why.
     """
@@ -100,7 +104,8 @@ def run_plan(
         raise MachineError(f"the native backend cannot run here: {missing()[0]}")
     writer = RecordWriter.create(out, scenario=scenario_text, plan=to_json(plan))
     watch = Stopwatch(tell)
-    job = adapt(Job(out, plan.framework, plan.seed, plan.deadline.real_s, watch.step))
+    settings = {"captures": asdict(captures)}
+    job = adapt(Job(out, plan.framework, plan.seed, plan.deadline.real_s, watch.step, settings=settings))
     status, reason = layout.COMPLETE, None
     try:
         with termination():

@@ -75,6 +75,9 @@ class Fabric(Section):
     spines: Annotated[int, Whole(1, 64)] = option("spines", "2", "number of spine switches")
     hosts_per_leaf: Annotated[int, Whole(1, 250)] = option("hosts_per_leaf", "4", "host ports of each leaf")
     mtu: Annotated[int, Whole(576, 9216)] = option("mtu", "4200", "largest IP packet in bytes")
+    loss: Annotated[float, Number(0, 0.5)] = option(
+        "loss", "0", "share of all packets lost at random where they enter the fabric"
+    )
     queue: Queue = section("queue", Queue, "queue of every switch port")
     host_link: Layer = section("host_link", Layer, "links between hosts and leaves")
     fabric_link: Layer = section("fabric_link", Layer, "links between leaves and spines")

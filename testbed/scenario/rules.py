@@ -37,6 +37,7 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _repeats(("hosts", "prefill", "leaves"), scenario.hosts.prefill.leaves)
     yield from _repeats(("hosts", "decode", "leaves"), scenario.hosts.decode.leaves)
     yield from _repeats(("routing", "hash_fields"), scenario.routing.hash_fields)
+    yield from _loss(scenario)
     yield from _transport(scenario)
     yield from _routing(scenario)
     yield from nic_problems(scenario)
@@ -48,6 +49,14 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _departures(scenario)
     yield from workload_rules.problems(scenario)
     yield from _expectations(scenario)
+
+
+def _loss(scenario: Scenario) -> Iterator[Problem]:
+    """Packets are lost where they are delayed."""
+    fabric = scenario.fabric
+    if fabric.loss and not fabric.host_link.delay_ns:
+        allowed = "leave it out, or give host_link a delay of 1ns or more"
+        yield Problem(("fabric", "loss"), "needs links that take time", allowed)
 
 
 def _transport(scenario: Scenario) -> Iterator[Problem]:

@@ -63,6 +63,11 @@ KEYS: Tree = {
         "by_pair": {PAIR: _GROUP},
         "naive": dict.fromkeys(("link", "utilisation_mean", "text")),
     },
+    "roce": {
+        **dict.fromkeys(("packets_sent", "ce_packets", "cnps_sent", "cnps_received", "naks", "timeouts")),
+        **dict.fromkeys(("intact", "bad_packets", "shortest_cnp_gap_us")),
+        "first_cnp": dict.fromkeys(("at_ms", "queue", "queued_bytes", "queued_share")),
+    },
     "events": {
         **dict.fromkeys(("burst_began_ms", "first_ce_ms", "first_ce_link", "first_slowdown_ms")),
         **dict.fromkeys(("first_slowdown_host", "peak_before_slowdown", "queue_peak_ms", "queue_peak_link")),

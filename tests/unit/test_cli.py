@@ -123,7 +123,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Stands in for the lab: `case` is what it measures, `edit` changes the plan, `error` what it raises."""
     known: dict[str, Any] = {"case": incast(size=2 * MIB), "edit": None, "error": None, "plans": []}
 
-    def run_plan(plan: Any, scenario: str, out: Path, tell: Any, command: Any = ()) -> None:
+    def run_plan(
+        plan: Any, scenario: str, out: Path, tell: Any, command: Any = (), captures: Any = ()
+    ) -> None:
         known["plans"].append((plan, scenario, out))
         tell("open vswitch", 0.5)
         if known["error"]:

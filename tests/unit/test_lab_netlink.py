@@ -206,6 +206,11 @@ def test_the_kernels_refusal_is_an_error_with_its_words() -> None:
     assert str(caught.value) == "red on interface 7: File exists"
 
 
+def test_netem_loses_a_share_of_all_packets() -> None:
+    options = netem_options(delay_ns=4_000, limit_packets=10, loss=0.25)
+    assert options[8:12] == (2**30).to_bytes(4, "little")
+
+
 def answer(number: int, code: int) -> bytes:
     """The kernel's word on message `number`: an error, or with code 0 its acknowledgement."""
     return struct.pack("=IHHIIi", 36, 2, 0, number, 0, code) + bytes(16)

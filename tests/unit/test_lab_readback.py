@@ -185,9 +185,13 @@ def test_the_captured_delays_are_as_planned(tools: Tools, monkeypatch: pytest.Mo
     tools.answers["tc -batch -"] = text("tc-filter.txt")
     items = delay_items(PLAN)
     assert wrong(items) == []
-    assert [item.where for item in items] == ["delay-near", "delay-far", *HOST_PORTS]
+    assert [item.where for item in items] == ["delay-near"] * 2 + ["delay-far"] * 2 + [*HOST_PORTS]
     further = small_plan("fabric.fabric_link.delay=2us")
     assert wrong(delay_items(further)) == ["delay-far delay in ns: 4000, not 6000"]
+    assert wrong(delay_items(small_plan("fabric.loss=0.25"))) == [
+        "delay-near loss: 0, not 0.25",
+        "delay-far loss: 0, not 0.25",
+    ]
 
 
 def test_without_delay_nothing_is_asked(tools: Tools) -> None:

@@ -121,7 +121,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         "traffic": lambda: None,
     }
     monkeypatch.setattr(inside, "bring_up", lambda plan, **_: known["bring_up"](plan))
-    monkeypatch.setattr(inside, "run_traffic", lambda *_: known["traffic"]())
+    monkeypatch.setattr(inside, "run_traffic", lambda *_, **__: known["traffic"]())
     return known
 
 

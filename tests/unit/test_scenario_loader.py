@@ -121,7 +121,7 @@ def test_overrides_change_single_values() -> None:
         (
             "fabric.que.kmin=300kb",
             "--set fabric.que.kmin=300kb: fabric.que: is no known key; the keys are leaves, spines, "
-            "hosts_per_leaf, mtu, queue, host_link, fabric_link; did you mean 'queue'?",
+            "hosts_per_leaf, mtu, loss, queue, host_link, fabric_link; did you mean 'queue'?",
         ),
         (
             "fabric.queue.kmax=9mb",
