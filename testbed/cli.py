@@ -20,6 +20,8 @@ from typing import Any, NoReturn
 from testbed.errors import ExpectationError, InputError, MeasurementError, TestbedError
 from testbed.progress import Progress, write
 from testbed.regress.commands import add_commands
+from testbed.repeat.commands import add_commands as add_rerun
+from testbed.repeat.commands import add_run_options, run_seeds, run_twice
 from testbed.validation.commands import add_commands as add_validation
 
 RUNS = Path("runs")
@@ -56,12 +58,14 @@ def build_parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--snaplen", metavar="BYTES", type=_snaplen, default=65_535, help="bytes kept of each captured packet"
     )
+    add_run_options(run)
     shell = _add(commands, "shell", "Mininet's prompt in the running lab of a scenario", _shell)
     _add_scenario(shell)
     report = _add(commands, "report", "analysis and page again, from a record", _report, as_json=True)
     report.add_argument("record", metavar="DIR", type=Path, help="a record's folder")
     add_commands(partial(_add, commands), _seed)
     add_validation(partial(_add, commands))
+    add_rerun(partial(_add, commands))
     clean = _add(commands, "clean", "remove what interrupted runs left behind", _clean)
     clean.add_argument(
         "folder", metavar="DIR", type=Path, nargs="?", default=RUNS, help="where runs are kept"
@@ -186,6 +190,13 @@ def _run(options: argparse.Namespace) -> int:
 
     scenario, plan = _make_plan(options)
     captures = _captures(plan, options)
+    if options.seeds > 1:
+        if options.capture:
+            raise InputError("--capture is for one run; leave --seeds out")
+        several = RUNS / f"{plan.scenario}-{plan.seed}-to-{plan.seed + options.seeds - 1}-{plan_hash(plan)}"
+        return run_seeds(options, plan, options.out or several)
+    if options.twice and plan.clock != "virtual":
+        raise InputError("--twice needs the virtual clock; on a real clock no two runs are the same")
     out = options.out or RUNS / f"{plan.scenario}-{plan.seed}-{plan_hash(plan)}"
     progress = Progress(quiet=options.json)
     try:
@@ -194,7 +205,13 @@ def _run(options: argparse.Namespace) -> int:
         )
     finally:
         progress.end()
-    return _conclude(out, options, scenario.expect_places, allow_invalid=options.allow_invalid)
+    differs = run_twice(plan, scenario_yaml(scenario), out, progress, captures) if options.twice else None
+    code = _conclude(out, options, scenario.expect_places, allow_invalid=options.allow_invalid)
+    if differs and not options.allow_invalid:
+        raise MeasurementError(f"the second run differs: {differs}")
+    if options.twice and not options.json:
+        print(f"  twice       {differs or 'the second run gave the same bytes'}")
+    return code
 
 
 def _captures(plan: Any, options: argparse.Namespace) -> Any:

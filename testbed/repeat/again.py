@@ -1,0 +1,115 @@
+"""Runs a plan once more and compares the results with those of the first time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.analysis import write_outputs
+from testbed.errors import InputError
+from testbed.plan.model import Plan
+from testbed.record import layout
+from testbed.record.reader import Record
+from testbed.record.writer import in_use
+from testbed.repeat.sameness import (
+    Changed,
+    Difference,
+    changed_environment,
+    differences,
+    raw_differences,
+)
+from testbed.run.capture import Captures
+from testbed.run.launch import run_plan
+
+Tell = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What came out when a record was repeated: differences of the results, of the raw facts, and of what the
+    run was made with."""
+
+    results: tuple[Difference, ...]
+    raw: tuple[str, ...]
+    environment: tuple[Changed, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether the results are the same, byte for byte."""
+        return not self.results
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON has it."""
+        return {
+            "same": self.same,
+            "differences": [vars(each) for each in self.results],
+            "raw": list(self.raw),
+            "environment": [vars(each) for each in self.environment],
+        }
+
+    def text(self) -> str:
+        """Return the comparison for a person."""
+        lines = ["the same: summary.json and transfers.csv, byte for byte"] if self.same else []
+        lines += [f"differs: {each}" for each in self.results]
+        if not self.same:
+            lines.append(f"raw facts: {', '.join(self.raw)} differ" if self.raw else _ANALYSIS)
+        lines += [f"environment: {each}" for each in self.environment] or [
+            "environment: the same kernel, packages, commit and machine"
+        ]
+        return "\n".join(lines)
+
+
+_ANALYSIS = "raw facts: the same, so it is the analysis that differs"
+
+
+def require_virtual(plan: Plan, what: str) -> None:
+    """Raise InputError for a plan whose results differ from run to run by nature."""
+    if plan.clock != "virtual":
+        raise InputError(f"{what} needs the virtual clock; on a real clock no two runs are the same")
+
+
+def second_run(
+    plan: Plan, scenario: str, first: Path, folder: Path, tell: Tell, captures: Captures
+) -> list[Difference]:
+    """Run `plan` again below `folder` and return where its results differ from those of `first`."""
+    write_outputs(Record.open(first))
+    run_plan(plan, scenario, folder / "second", tell, captures=captures)
+    write_outputs(Record.open(folder / "second"))
+    return differences(first, folder / "second")
+
+
+def open_record(folder: Path) -> Record:
+    """Return the record to be repeated. InputError when there is none, or its run has no results."""
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; give a record's, as runs/incast-1-...")
+    if in_use(folder):
+        raise InputError(f"{folder}: a run is still writing there; wait for its end")
+    record = Record.open(folder)
+    status = record.manifest.get("status")
+    if status != layout.COMPLETE:
+        raise InputError(f"{folder}: the run is {status}: there is nothing to compare with")
+    missing = [name for name in (layout.SUMMARY, layout.TRANSFERS) if not (folder / name).is_file()]
+    if missing:
+        raise InputError(f"{folder}: has no {missing[0]}; `testbed report {folder}` makes it")
+    require_virtual(record.plan, "rerun")
+    return record
+
+
+def repeat(record: Record, out: Path, tell: Tell, command: Sequence[str]) -> Comparison:
+    """Run the plan of `record` again, with its own seed, into `out`, and compare."""
+    scenario = (record.path / layout.SCENARIO).read_text(encoding="utf-8")
+    run_plan(record.plan, scenario, out, tell, command=command)
+    write_outputs(Record.open(out))
+    return Comparison(
+        tuple(differences(record.path, out)),
+        tuple(raw_differences(record.path, out)),
+        tuple(changed_environment(record.environment, _environment(out))),
+    )
+
+
+def _environment(out: Path) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads((out / layout.ENVIRONMENT).read_text(encoding="utf-8"))
+    return found
