@@ -1,8 +1,8 @@
 """A two-tier leaf-spine (folded Clos) fabric: every leaf is cabled to every spine.
 
-Hosts are named by role: p1, p2, ... prefill, d1, d2, ... decode, and the NICs of one that has several
-p1n1, p1n2, ... Addresses are 10.<hi>.<lo>.<n>/8 with the leaf's number in the second and third byte and
-the NIC's slot in the last, so that one /24 route on a spine covers a leaf.
+Hosts are named by role: p1, p2, ... prefill, d1, d2, ... decode, s1, s2, ... store, and the NICs of one
+that has several p1n1, p1n2, ... Addresses are 10.<hi>.<lo>.<n>/8 with the leaf's number in the second and
+third byte and the NIC's slot in the last, so that one /24 route on a spine covers a leaf.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LEAVES_MAX = 1000
 class LeafSpine:
     """What a leaf-spine fabric is built from.
 
-    `prefill_leaves` and `decode_leaves` hold, for each host of that role in order, the number of
-    its leaf (from 1). Rates are bits per second, delays nanoseconds.
+    `prefill_leaves`, `decode_leaves` and `store_leaves` hold, for each host of that role in order, the
+    number of its leaf (from 1). Rates are bits per second, delays nanoseconds.
 
     A host's NICs all hang on its leaf, or NIC i on leaf i where `rail_optimised`. `affinity` has the NIC
     (from 1) of each GPU; empty: the GPUs in equal blocks. `rail` and `landing` are the ways between a GPU
@@ -64,6 +64,7 @@ class LeafSpine:
     far_rail: Stage | None = None
     far_landing: Stage | None = None
     crossings: tuple[tuple[str, int, int], ...] = ()
+    store_leaves: tuple[int, ...] = ()
 
     @property
     def nic_of_gpu(self) -> tuple[int, ...]:
@@ -121,7 +122,11 @@ def build_leaf_spine(spec: LeafSpine) -> Topology:
 
 def _hosts(spec: LeafSpine) -> list[Host]:
     used = dict.fromkeys(range(1, spec.leaves + 1), 0)
-    roles = (("prefill", "p", spec.prefill_leaves), ("decode", "d", spec.decode_leaves))
+    roles = (
+        ("prefill", "p", spec.prefill_leaves),
+        ("decode", "d", spec.decode_leaves),
+        ("store", "s", spec.store_leaves),
+    )
     return [
         _host(f"{letter}{number}", role, leaf, spec, used)
         for role, letter, placed in roles
@@ -158,6 +163,8 @@ def _slot(nic: Nic) -> int:
 
 def _stages(host: Host, spec: LeafSpine) -> list[Link]:
     """Return the stages inside a host: those that its role has, or that are slower for it alone."""
+    if host.role == "store":
+        return []  # its memory is as fast as its NICs
     near, far = (spec.rail, spec.far_rail) if host.role == "prefill" else (spec.landing, spec.far_landing)
     stages = []
     for number, nic in enumerate(host.nics, start=1):

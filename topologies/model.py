@@ -69,7 +69,7 @@ class Nic:
 
 @dataclass(frozen=True)
 class Host:
-    """A server: `role` is `prefill` or `decode`. GPU g (from 1) uses NIC `affinity[g - 1]` (from 1)."""
+    """A server; `role` is `prefill`, `decode` or `store`. GPU g uses NIC `affinity[g - 1]`, both from 1."""
 
     name: str
     role: str

@@ -23,7 +23,8 @@ class Connector:
     or all of a stream where both are 0. `order`: layer after layer, or tokens from the first on; `overlap`:
     what prefill has finished in that order leaves while it goes on. `streams` are connections for each pair
     of ranks, `in_flight` the descriptors a stream has on the way (0: any number), `descriptor_cost_ns` the
-    time to post one, during which its stream posts no other. `store`: by way of a store host.
+    time to post one, during which its stream posts no other. `store`: by way of a store host. `spread`: over
+    all NICs of a host, each descriptor over the one that is free.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Connector:
     in_flight: int = 0
     descriptor_cost_ns: int = 0
     store: bool = False
+    spread: bool = False
 
     @property
     def needs_model(self) -> bool:
@@ -70,6 +72,7 @@ CONNECTORS = _table(
         "kvcache-ai/Mooncake, transfer engine: MC_SLICE_SIZE 65536, max_wr 256",
         unit_bytes=65_536,
         in_flight=256,
+        spread=True,
     ),
     Connector(
         "distserve",
@@ -121,7 +124,8 @@ class Handover:
     `streams` flows carry a request. `descriptor_bytes` is 0 where a stream is one descriptor. A prefill that
     is overlapped releases its KV in `layers` steps, or one for every `step_tokens` tokens (both 0: all at its
     end). `pace_bps` and `window_bytes` are what descriptors cost and how many are on the way, as a rate and a
-    window of each stream; 0: no limit.
+    window of each stream; 0: no limit. Each `nics` streams share the descriptors of one pair of ranks and
+    take a NIC each.
     """
 
     starts: str
@@ -132,6 +136,7 @@ class Handover:
     pace_bps: int
     window_bytes: int
     store: bool
+    nics: int = 1
 
     def steps(self, prompt_tokens: int) -> int:
         """Return in how many equal steps the prefill of a prompt releases its KV, at least 1."""
@@ -145,25 +150,27 @@ class Handover:
         return self.starts == PULL
 
 
-def handover(connector: Connector, *, token_bytes: int, layers: int, flows: int) -> Handover:
+def handover(connector: Connector, *, token_bytes: int, layers: int, flows: int, nics: int = 1) -> Handover:
     """Return what `connector` means where a flow carries `token_bytes` of a token in `layers` layers.
 
-    `flows` are the pairs of ranks. Without a model `token_bytes` and `layers` are 0; ValueError for a
-    connector that needs one.
+    `flows` are the pairs of ranks, `nics` those of a host. Without a model `token_bytes` and `layers` are 0;
+    ValueError for a connector that needs one.
     """
     if connector.needs_model and not (token_bytes and layers):
         raise ValueError("needs a model: its unit is tokens or layers")
     unit = connector.unit_bytes
     if connector.unit_tokens:
         unit = max(1, connector.unit_tokens * token_bytes // (layers if connector.per_layer else 1))
+    own_nics = nics if connector.spread else 1
     cost_ns, by_layer = connector.descriptor_cost_ns, connector.overlap and connector.order == BY_LAYER
     return Handover(
         starts=connector.starts,
-        streams=flows * connector.streams,
+        streams=flows * connector.streams * own_nics,
         layers=layers if by_layer else 0,
         step_tokens=connector.unit_tokens if connector.overlap and not by_layer else 0,
         descriptor_bytes=unit,
         pace_bps=unit * 8_000_000_000 // cost_ns if cost_ns and unit else 0,
         window_bytes=unit * connector.in_flight,
         store=connector.store,
+        nics=own_nics,
     )

@@ -16,10 +16,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from traffic.serving import Action, Ask, Course, Engine, Open, Release
-from traffic.tcp_replay import Flow, Namespace, Replay
+from traffic.tcp_replay import WAKE_BYTES, Flow, Namespace, Replay
 
 ASK_BYTES = 256
 """The message by which a decode host asks: what names the blocks, in one packet."""
+
+
+@dataclass
+class Pool:
+    """What is `left` (bytes) of a request for several flows; each takes the next `unit` when it can."""
+
+    left: int
+    unit: int
+    flows: list[ServedFlow] = field(default_factory=list)
+
+    def take(self) -> int:
+        """Take the next unit, or what is left."""
+        size = min(self.unit, self.left)
+        self.left -= size
+        return size
 
 
 @dataclass
@@ -27,7 +42,8 @@ class ServedFlow(Flow):
     """One stream of a request, or one of its two hops.
 
     `feeds` is the flow from the store to which what arrives here is passed on, in whole `chunk_bytes` (0: as
-    it comes). `releases` are the moments (ns after the epoch) at which so many bytes could leave.
+    it comes). `releases` are the moments (ns after the epoch) at which so many bytes could leave. Flows of
+    a `pool` have as many `bytes` as they will have taken, at most all.
     """
 
     request: int = 0
@@ -35,6 +51,8 @@ class ServedFlow(Flow):
     feeds: ServedFlow | None = None
     fed: bool = False
     asked: bool = False
+    pool: Pool | None = None
+    last_ns: int | None = None
     releases: list[tuple[int, int]] = field(default_factory=list)
 
 
@@ -127,10 +145,37 @@ class ServingReplay(Replay):
             return
         if flow.begun_ns is None:
             flow.begun_ns, flow.start_ns = time.monotonic_ns(), time_ns
-        flow.released = upto
-        flow.releases.append((time_ns, upto))
+        if flow.pool is None:
+            flow.released = upto
+            flow.releases.append((time_ns, upto))
+        elif upto == flow.bytes and not self._take(flow):
+            return
         if flow.sender.fileno() not in self._handlers:
             self._register(flow.sender.fileno(), select.EPOLLOUT, lambda: self._send(flow))
+
+    def _take(self, flow: ServedFlow) -> int:
+        """Give a flow the next descriptor of its pool; once there is none, all its flows know their bytes."""
+        assert flow.pool is not None
+        size = flow.pool.take()
+        flow.released = (flow.released or 0) + size
+        if not flow.pool.left and flow.pool.unit:
+            flow.pool.unit = 0
+            for one in flow.pool.flows:
+                self._settle(one)
+        return size
+
+    def _settle(self, flow: ServedFlow) -> None:
+        flow.bytes = flow.released or 0
+        if flow.received < flow.bytes:
+            self._wake_after(flow, min(WAKE_BYTES, flow.bytes - flow.received))
+        elif flow.sender is not None:
+            flow.end_ns = flow.last_ns or time.monotonic_ns()
+            self._close(flow)
+
+    def _all_sent(self, flow: Flow) -> None:
+        assert isinstance(flow, ServedFlow)
+        if flow.pool is None or not self._take(flow):
+            super()._all_sent(flow)
 
     def _accepted(self, flow: Flow) -> None:
         assert isinstance(flow, ServedFlow)
@@ -171,6 +216,8 @@ class ServingReplay(Replay):
     def _receive(self, flow: Flow) -> None:
         super()._receive(flow)
         assert isinstance(flow, ServedFlow)
+        if flow.pool is not None:
+            flow.last_ns = time.monotonic_ns()
         onward = flow.feeds
         if onward is not None and flow.error is None:
             whole = flow.received == flow.bytes or not flow.chunk_bytes

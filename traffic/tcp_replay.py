@@ -283,6 +283,11 @@ class Replay:
             self._fail(flow, f"send: {error.strerror}")
             return
         if flow.sent == ready:
+            self._all_sent(flow)
+
+    def _all_sent(self, flow: Flow) -> None:
+        """Called when all that may leave has been handed to the kernel."""
+        if flow.sender is not None:
             self._forget(flow.sender.fileno())
 
     def _receive(self, flow: Flow) -> None:

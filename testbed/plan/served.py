@@ -36,7 +36,8 @@ def landings(plan: Plan, host: str, nic: int) -> list[tuple[int, int]]:
         arriving = [t for t in plan.transfers if (t.dst, t.dst_nic) == (host, nic)]
         return sorted({(transfer.dst_port, transfer.dst_gpu) for transfer in arriving})
     owners = plan.serving.nic_of_gpu if host in receivers(plan) else ()
-    return [(TRANSFER_PORT + gpu - 1, gpu) for gpu, own in enumerate(owners, 1) if own == nic]
+    spread = plan.serving.handover.nics > 1
+    return [(TRANSFER_PORT + gpu - 1, gpu) for gpu, own in enumerate(owners, 1) if spread or own == nic]
 
 
 def transfer_of_port(port: int) -> int | None:
@@ -56,6 +57,7 @@ class TransferMaker:
         """Return a request's transfers, hop after hop of each stream; `wire_bytes` and `ideal_ns` are 0.
 
         The bytes are dealt to the streams as evenly as whole bytes can be; a stream without any has none.
+        Where streams share descriptors, what each really moves turns out in the lab.
         """
         streams = self._serving.handover.streams
         small, larger = divmod(course.bytes, streams)
@@ -67,17 +69,19 @@ class TransferMaker:
             for hop in range(len(stops) - 1)
         ]
         for host in stops[:-1]:
-            self._sent[host] += streams
+            self._sent[host] += streams // self._serving.handover.nics
         for host in stops[1:]:
-            self._received[host] += streams
+            self._received[host] += streams // self._serving.handover.nics
         return made
 
     def _transfer(self, course: Course, position: int, ends: list[str], size: int, stream: int) -> Transfer:
         number = course.job.id * flows_per_request(self._serving) + position
         src, dst = ends
         nic_of_gpu = self._serving.nic_of_gpu
-        src_gpu = (self._sent[src] + stream) % len(nic_of_gpu) + 1
-        dst_gpu = (self._received[dst] + stream) % len(nic_of_gpu) + 1
+        pair, nics = stream // self._serving.handover.nics, self._serving.handover.nics
+        src_gpu = (self._sent[src] + pair) % len(nic_of_gpu) + 1
+        dst_gpu = (self._received[dst] + pair) % len(nic_of_gpu) + 1
+        nic = stream % nics + 1 if nics > 1 else 0
         return Transfer(
             id=number,
             src=src,
@@ -91,7 +95,7 @@ class TransferMaker:
             pace_bps=self._serving.handover.pace_bps,
             src_gpu=src_gpu,
             dst_gpu=dst_gpu,
-            src_nic=nic_of_gpu[src_gpu - 1],
-            dst_nic=nic_of_gpu[dst_gpu - 1],
+            src_nic=nic or nic_of_gpu[src_gpu - 1],
+            dst_nic=nic or nic_of_gpu[dst_gpu - 1],
             request=course.job.id,
         )

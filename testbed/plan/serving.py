@@ -15,6 +15,7 @@ from testbed.plan.model import Transfer
 from testbed.plan.profile import Profile
 from testbed.plan.served import TransferMaker, flows_per_request
 from traffic.alone import exposed_ns, store_ns, stream_bps
+from traffic.connectors import Handover
 from traffic.dispatch import Dispatcher
 from traffic.jobs import Job, Serving
 from traffic.request import Request
@@ -63,22 +64,32 @@ class Costs:
 def isolated_ns(serving: Serving, course: Course, transfers: Sequence[Transfer], facts: Facts) -> float:
     """Return how long after its prefill a request's KV would have landed with the network for itself.
 
-    Its streams share the slowest cable of the path, none is faster than its descriptors allow, and what
-    prefill releases early leaves early. 0 where nothing is moved. `transfers` have their wire bytes.
+    Its streams share the slowest cable of the path from their NIC, none is faster than its descriptors allow,
+    and what prefill releases early leaves early. 0 where nothing is moved. `transfers` have their wire bytes.
     """
     if not transfers:
         return 0.0
     hand, first_hop = serving.handover, [one for one in transfers if one.src == course.prefill_host]
-    paths = [facts(transfer) for transfer in transfers]
-    delay_ns = max(path.delay_ns for path in paths) * (2 if course.store_host else 1)
-    own_bps = [stream_bps(hand, path.rate_bps, 2 * path.delay_ns) for path in paths]
-    rate_bps = min([*(path.rate_bps for path in paths), sum(own_bps[: len(first_hop)])])
-    serial_ns = sum(transfer.wire_bytes for transfer in first_hop) * 8e9 / rate_bps
+    delay_ns = max(facts(transfer).delay_ns for transfer in transfers) * (2 if course.store_host else 1)
+    by_nic: dict[int, list[Transfer]] = {}
+    for transfer in first_hop:
+        by_nic.setdefault(transfer.src_nic, []).append(transfer)
+    serial_ns = max(_serial_ns(hand, mine, facts) for mine in by_nic.values())
+    if hand.nics > 1:  # alone, every NIC takes as much as the others
+        serial_ns = _serial_ns(hand, first_hop, facts) / min(hand.nics, len(first_hop))
     if course.store_host:
         serial_ns = store_ns(serial_ns, first_hop[0].bytes, hand.descriptor_bytes)
     if hand.pull:
         return serial_ns + 2 * delay_ns
     return exposed_ns(serial_ns, course.job.prefill_ns, hand.steps(course.job.prompt_tokens)) + delay_ns
+
+
+def _serial_ns(hand: Handover, sharing: Sequence[Transfer], facts: Facts) -> float:
+    """Return how long transfers take that share a NIC."""
+    paths = [facts(transfer) for transfer in sharing]
+    own_bps = sum(stream_bps(hand, path.rate_bps, 2 * path.delay_ns) for path in paths)
+    rate_bps = min(own_bps, *(path.rate_bps for path in paths))
+    return sum(transfer.wire_bytes for transfer in sharing) * 8e9 / rate_bps
 
 
 def preview(serving: Serving, resolve: Resolve, facts: Facts) -> list[Transfer]:

@@ -61,7 +61,7 @@ def serving_system(scenario: Scenario, seed: int, requests: Iterable[Request]) -
         handover=hand,
         prefill_hosts=_names("p", hosts.prefill.count),
         decode_hosts=_names("d", hosts.decode.count),
-        store_hosts=(),
+        store_hosts=_names("s", hosts.store.count) if hand.store else (),
         prefill_policy=workload.prefill.policy,
         prefill_slots=workload.prefill.slots,
         placement=workload.placement.policy,
@@ -142,6 +142,7 @@ def _handover(scenario: Scenario) -> Handover:
         token_bytes=_token_bytes(scenario) // (flows * connector.streams),
         layers=model.layers if model else 0,
         flows=flows,
+        nics=scenario.hosts.nics,
     )
 
 

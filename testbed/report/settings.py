@@ -101,9 +101,10 @@ def _run(plan: Plan) -> Iterator[tuple[str, str]]:
 def _fabric(topology: Topology, mtu: int) -> Iterator[tuple[str, str]]:
     yield "leaves", _count_and_names(switch.name for switch in topology.switches_of("leaf"))
     yield "spines", _count_and_names(switch.name for switch in topology.switches_of("spine"))
-    for role in ("prefill", "decode"):
+    for role in ("prefill", "decode", "store"):
         placed = [f"{host.name} on {_leaves(host)}" for host in topology.hosts if host.role == role]
-        yield f"{role} hosts", _count_and_names(placed)
+        if placed or role != "store":
+            yield f"{role} hosts", _count_and_names(placed)
     several = max(topology.hosts, key=lambda host: len(host.nics))
     if len(several.nics) > 1:
         owned = ", ".join(f"GPU {gpu} NIC {nic}" for gpu, nic in enumerate(several.affinity, start=1))

@@ -8,8 +8,8 @@ that asks the network's telemetry.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,16 @@ from testbed.run.counters import FreeRates
 from traffic.dispatch import NETWORK_AWARE, Dispatcher
 from traffic.jobs import Serving
 from traffic.serving import Course, Engine
-from traffic.serving_replay import ServedFlow, ServingReplay
+from traffic.serving_replay import Pool, ServedFlow, ServingReplay
 from traffic.tcp_replay import Flow, Namespace
 
 Wire = Callable[[Transfer], Flow]
 """Returns a transfer as a flow, with its endpoints and limits."""
 
-PACED_BUFFER_BYTES = 1 << 20
+SMALL_BUFFER_BYTES = 1 << 20
 """A paced connection may have a millisecond at its rate in its host's queue; all others have a mebibyte at
-most (`tcp_limit_output_bytes`), and so has this one by its buffer."""
+most (`tcp_limit_output_bytes`), and so has this one by its buffer. Connections that share descriptors have
+the same: what is in a buffer can no longer take another NIC."""
 
 MOMENTS = (
     "arrival_ns",
@@ -48,6 +49,7 @@ class ServingRun:
         self._plan, self._serving, self._wire = plan, serving, wire
         self._maker = TransferMaker(serving)
         self._transfers: dict[int, Transfer] = {}
+        self._made: dict[int, ServedFlow] = {}
         dispatcher = Dispatcher(serving)
         self._engine = Engine(
             serving, dispatcher.choose, on_landed=dispatcher.landed, on_ended=dispatcher.ended
@@ -75,9 +77,16 @@ class ServingRun:
         """Write what became of every request, and of which transfers it was made."""
         document = {
             "requests": [self._course(course) for course in self._engine.courses.values()],
-            "transfers": [asdict(transfer) for _, transfer in sorted(self._transfers.items())],
+            "transfers": [asdict(transfer) for transfer in self._moved()],
         }
         (record / layout.REQUESTS).write_text(json.dumps(document, indent=1) + "\n")
+
+    def _moved(self) -> Iterator[Transfer]:
+        """Yield the transfers with what they really moved; one that moved nothing was none."""
+        for number, transfer in sorted(self._transfers.items()):
+            size = self._made[number].bytes
+            if size:
+                yield replace(transfer, bytes=size)
 
     @staticmethod
     def _course(course: Course) -> dict[str, Any]:
@@ -122,7 +131,7 @@ class ServingRun:
                 plain.pace_bps,
                 plain.priority,
                 plain.window_bytes,
-                send_buffer_bytes=PACED_BUFFER_BYTES if plain.pace_bps else 0,
+                send_buffer_bytes=SMALL_BUFFER_BYTES if plain.pace_bps or self._pooled else 0,
                 request=course.job.id,
                 chunk_bytes=chunk,
             )
@@ -130,4 +139,21 @@ class ServingRun:
                 flow.fed = True
                 flows[-1].feeds = flow
             flows.append(flow)
+            self._made[flow.id] = flow
+        if self._pooled:
+            self._share(flows)
         return flows
+
+    @property
+    def _pooled(self) -> bool:
+        return self._serving.handover.nics > 1
+
+    def _share(self, flows: list[ServedFlow]) -> None:
+        """Let the flows of each pair of ranks take descriptors from one pool."""
+        nics, unit = self._serving.handover.nics, self._serving.handover.descriptor_bytes
+        for first in range(0, len(flows), nics):
+            mine = flows[first : first + nics]
+            size = sum(flow.bytes for flow in mine)
+            pool = Pool(size, unit or size, mine)
+            for flow in mine:
+                flow.pool, flow.bytes = pool, size

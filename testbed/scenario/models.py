@@ -154,6 +154,18 @@ class Decode(Section):
     )
 
 
+class Store(Section):
+    """The hosts by way of which a connector hands KV over: s1, s2, ..."""
+
+    count: Annotated[int, Whole(0, HOSTS_MAX)] = option("count", "0", "number of store hosts")
+    leaves: tuple[Annotated[int, Whole(1, 64)], ...] = several(
+        "leaves", "leaves the hosts fill in this order; left out: the ports that other hosts left free"
+    )
+    layout: Annotated[str, Choice(LAYOUTS)] = option(
+        "layout", "packed", "how the hosts are laid over the leaves"
+    )
+
+
 class SlowRail(Section):
     """One host, or one GPU of it, that is slower than the others."""
 
@@ -181,6 +193,7 @@ class Hosts(Section):
     slow_rails: tuple[SlowRail, ...] = several("slow_rails", "hosts or GPUs slower than the others")
     prefill: Prefill = section("prefill", Prefill, "hosts that send KV")
     decode: Decode = section("decode", Decode, "hosts that receive KV")
+    store: Store = section("store", Store, "hosts that keep KV on its way; for connectors with a store")
 
     @property
     def on_rails(self) -> bool:

@@ -36,6 +36,7 @@ def leaves_of(scenario: Scenario) -> dict[str, set[int]]:
     placement, rails = place_hosts(scenario), set(range(1, scenario.hosts.nics + 1))
     placed = {f"p{number}": leaf for number, leaf in enumerate(placement.prefill_leaves, 1)}
     placed |= {f"d{number}": leaf for number, leaf in enumerate(placement.decode_leaves, 1)}
+    placed |= {f"s{number}": leaf for number, leaf in enumerate(placement.store_leaves, 1)}
     return {name: rails if scenario.hosts.on_rails else {leaf} for name, leaf in placed.items()}
 
 
@@ -67,7 +68,7 @@ def _rails(scenario: Scenario) -> Iterator[Problem]:
     if hosts.nics > fabric.leaves:
         allowed = f"at most fabric.leaves, {fabric.leaves}: NIC i of every host hangs on leaf i"
         yield Problem(("hosts", "nics_per_host"), "is more than there are leaves", allowed)
-    count = hosts.prefill.count + hosts.decode.count
+    count = hosts.prefill.count + hosts.decode.count + hosts.store.count
     if count > fabric.hosts_per_leaf:
         yield Problem(
             ("fabric", "hosts_per_leaf"),
@@ -77,7 +78,7 @@ def _rails(scenario: Scenario) -> Iterator[Problem]:
             beside=(("hosts", "rail_optimised"),),
         )
     wrong = "has no meaning beside rail_optimised: NIC i of every host hangs on leaf i"
-    for role, section in (("prefill", hosts.prefill), ("decode", hosts.decode)):
+    for role, section in (("prefill", hosts.prefill), ("decode", hosts.decode), ("store", hosts.store)):
         if section.leaves:
             yield Problem(("hosts", role, "leaves"), wrong, "leave it out", show=False)
         if section.layout != "packed":

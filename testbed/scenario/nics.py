@@ -49,8 +49,20 @@ class Ends:
 
 def crossings(scenario: Scenario, nic_of_gpu: tuple[int, ...]) -> tuple[tuple[str, int, int], ...]:
     """Return host, GPU and NIC wherever a transfer's GPU uses a NIC that is not its own."""
-    found = dict.fromkeys(_ends(scenario, nic_of_gpu))
+    found = dict.fromkeys([*_ends(scenario, nic_of_gpu), *_spread(scenario, len(nic_of_gpu))])
     return tuple((end.host, end.gpu, end.nic) for end in found if nic_of_gpu[end.gpu - 1] != end.nic)
+
+
+def _spread(scenario: Scenario, gpus: int) -> Iterator[End]:
+    """Yield every GPU with every NIC where requests are spread over all of them."""
+    hosts, workload = scenario.hosts, scenario.workload
+    if workload.requests is None or not workload.connector.connector.spread or hosts.nics == 1:
+        return
+    names = [f"p{number}" for number in range(1, hosts.prefill.count + 1)]
+    names += [f"d{number}" for number in range(1, hosts.decode.count + 1)]
+    for name in names:
+        for gpu in range(1, gpus + 1):
+            yield from (End(name, gpu, nic) for nic in range(1, hosts.nics + 1))
 
 
 def _ends(scenario: Scenario, nic_of_gpu: tuple[int, ...]) -> Iterator[End]:

@@ -18,6 +18,7 @@ class Placement:
 
     prefill_leaves: tuple[int, ...]
     decode_leaves: tuple[int, ...]
+    store_leaves: tuple[int, ...] = ()
 
 
 def place_hosts(scenario: Scenario) -> Placement:
@@ -25,11 +26,12 @@ def place_hosts(scenario: Scenario) -> Placement:
 
     Roles with `leaves` of their own fill those in order. Otherwise prefill hosts fill leaf 1 onwards;
     decode hosts start on the first leaf without a prefill host if all of them fit from there on, and
-    take the next free ports otherwise. Where NIC i of every host hangs on leaf i, its leaf is the first.
+    take the next free ports otherwise. Store hosts take what is left. Where NIC i of every host hangs on
+    leaf i, its leaf is the first.
     """
     fabric, hosts = scenario.fabric, scenario.hosts
     if hosts.on_rails:
-        return Placement((1,) * hosts.prefill.count, (1,) * hosts.decode.count)
+        return Placement((1,) * hosts.prefill.count, (1,) * hosts.decode.count, (1,) * hosts.store.count)
     free = dict.fromkeys(range(1, fabric.leaves + 1), fabric.hosts_per_leaf // hosts.nics)
     layouts = hosts.prefill.layout, hosts.decode.layout
     prefill = _take(free, hosts.prefill.leaves, hosts.prefill.count, layouts[0])
@@ -39,7 +41,8 @@ def place_hosts(scenario: Scenario) -> Placement:
     if not hosts.decode.leaves:
         leaves = _decode_leaves(free, prefill, hosts.decode.count)
         decode = _take(free, leaves, hosts.decode.count, layouts[1])
-    return Placement(prefill, decode)
+    store = _take(free, hosts.store.leaves or free, hosts.store.count, hosts.store.layout)
+    return Placement(prefill, decode, store)
 
 
 def leaf_spine(scenario: Scenario) -> LeafSpine:
@@ -55,6 +58,7 @@ def leaf_spine(scenario: Scenario) -> LeafSpine:
         fabric_delay_ns=fabric.fabric_link.delay_ns,
         prefill_leaves=placement.prefill_leaves,
         decode_leaves=placement.decode_leaves,
+        store_leaves=placement.store_leaves,
         gpus_per_host=hosts.gpus,
         rail=_rail(scenario, hosts.prefill.gpu_to_nic, hosts.prefill.latency_ns),
         landing=_landing(scenario, hosts.decode.nic_to_gpu, hosts.decode.latency_ns),

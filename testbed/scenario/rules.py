@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.scenario import workload_rules
+from testbed.scenario import serving_rules, workload_rules
 from testbed.scenario.expectation import Expectation, parse_expectation
 from testbed.scenario.expression import Key, Word
 from testbed.scenario.models import Background, Pin, Queue, Scenario, Transfer
@@ -48,6 +48,7 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from _workload(scenario)
     yield from _departures(scenario)
     yield from workload_rules.problems(scenario)
+    yield from serving_rules.problems(scenario)
     yield from _expectations(scenario)
 
 
@@ -154,6 +155,7 @@ def _hosts(scenario: Scenario) -> Iterator[Problem]:
     unknown = [
         *_leaves("prefill", hosts.prefill.leaves, leaves),
         *_leaves("decode", hosts.decode.leaves, leaves),
+        *_leaves("store", hosts.store.leaves, leaves),
     ]
     if unknown:
         yield from unknown
@@ -161,6 +163,8 @@ def _hosts(scenario: Scenario) -> Iterator[Problem]:
         yield _no_room(scenario, "prefill", hosts.prefill.count, len(hosts.prefill.leaves))
     elif len(placement.decode_leaves) < hosts.decode.count:
         yield _no_room(scenario, "decode", hosts.decode.count, len(hosts.decode.leaves))
+    elif len(placement.store_leaves) < hosts.store.count:
+        yield _no_room(scenario, "store", hosts.store.count, len(hosts.store.leaves))
     else:
         yield from _names(scenario)
 
@@ -207,7 +211,8 @@ def host_names(scenario: Scenario) -> tuple[str, ...]:
     """Return the names of all hosts: p1, p2, ..., d1, d2, ..."""
     prefill = (f"p{number}" for number in range(1, scenario.hosts.prefill.count + 1))
     decode = (f"d{number}" for number in range(1, scenario.hosts.decode.count + 1))
-    return (*prefill, *decode)
+    store = (f"s{number}" for number in range(1, scenario.hosts.store.count + 1))
+    return (*prefill, *decode, *store)
 
 
 def _slow_rails(scenario: Scenario) -> Iterator[Problem]:
@@ -320,6 +325,6 @@ def _ends(path: Path, flow: Transfer | Background, names: tuple[str, ...]) -> It
 
 
 def _spans(names: tuple[str, ...]) -> str:
-    roles = [[name for name in names if name.startswith(letter)] for letter in "pd"]
-    spans = [f"{role[0]} to {role[-1]}" if len(role) > 1 else role[0] for role in roles]
+    roles = [[name for name in names if name.startswith(letter)] for letter in "pds"]
+    spans = [f"{role[0]} to {role[-1]}" if len(role) > 1 else role[0] for role in roles if role]
     return f"the hosts are {' and '.join(spans)}"
