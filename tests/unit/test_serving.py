@@ -7,43 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.serving import job, serving
 from traffic.connectors import CONNECTORS, Handover, handover
-from traffic.jobs import ROUND_ROBIN, SHORTEST_QUEUE, Job, Serving
+from traffic.jobs import SHORTEST_QUEUE, Job, Serving
 from traffic.serving import Ask, Course, Engine, Open, Release
 
-PUSHED = handover(CONNECTORS["mooncake"], token_bytes=0, layers=0, flows=1)
 PULLED = handover(CONNECTORS["distserve"], token_bytes=0, layers=0, flows=1)
 LAYERED = handover(CONNECTORS["splitwise"], token_bytes=64, layers=4, flows=1)
-
-
-def job(number: int, arrival_ns: int = 0, prefill_ns: int = 100, size: int = 800, output: int = 3) -> Job:
-    return Job(number, arrival_ns, prefill_ns, size, 100, output)
-
-
-def serving(*jobs: Job, **changes: object) -> Serving:
-    base = Serving(
-        scheme="mooncake",
-        handover=PUSHED,
-        prefill_hosts=("p1", "p2"),
-        decode_hosts=("d1", "d2"),
-        store_hosts=("s1",),
-        prefill_policy=ROUND_ROBIN,
-        prefill_slots=1,
-        placement="round-robin",
-        skew=1.0,
-        staleness_ns=0,
-        decode_slots=0,
-        step_ns=0,
-        slo_ttft_ns=0,
-        cache_blocks=0,
-        lead_ns=0,
-        nic_of_gpu=(1,),
-        seed=1,
-        size_factor=1.0,
-        time_factor=1.0,
-        jobs=jobs,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
 
 
 def to_d1(course: Course, now_ns: int) -> tuple[str, int]:
