@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from testbed.errors import InputError
 from testbed.plan.model import SERVED_PORTS
@@ -18,7 +17,6 @@ from testbed.plan.serving import Costs, jobs_of, most_transfers
 from testbed.scenario.models import Scenario, Workload
 from testbed.scenario.placement import leaf_spine
 from testbed.scenario.problems import Problem
-from testbed.scenario.tree import find
 from traffic.connectors import Handover, handover
 from traffic.jobs import Serving
 from traffic.kv import moved_bytes_per_token
@@ -47,8 +45,6 @@ def _handed(workload: Workload) -> bool:
 def serving_system(scenario: Scenario, seed: int, requests: Iterable[Request]) -> Serving:
     """Return the serving system of a scenario with `requests` as its jobs; InputError for what cannot be."""
     workload, hosts = scenario.workload, scenario.hosts
-    if scenario.transport.kind != "tcp":
-        raise scenario.error(_only_tcp())
     hand = _handover(scenario)
     if hand.pace_bps >= scenario.fabric.host_link.rate_bps:
         hand = replace(hand, pace_bps=0)  # the NIC is slower than the posting of descriptors
@@ -95,12 +91,6 @@ def _too_many(serving: Serving) -> Problem:
     wrong = f"are {most_transfers(serving)} transfers, each of which has a port of its own"
     allowed = f"at most {SERVED_PORTS}: use fewer requests or streams"
     return Problem(("workload", "requests"), wrong, allowed, show=False)
-
-
-def _only_tcp() -> Problem:
-    wrong = "does not carry requests through the serving system"
-    allowed = "tcp; or a burst of kv_bytes without prefill, decode, slo, connector and placement"
-    return Problem(("transport", "kind"), wrong, allowed)
 
 
 def _names(letter: str, count: int) -> tuple[str, ...]:
@@ -153,11 +143,11 @@ def _profile(scenario: Scenario) -> Profile | None:
     prefill = scenario.workload.prefill
     if prefill.tokens_per_second is not None:
         return at_rate(prefill.tokens_per_second)
-    return None if prefill.profile is None else _read_profile(scenario, prefill.profile)
+    return None if prefill.profile is None else _read_profile(scenario)
 
 
-def _read_profile(scenario: Scenario, name: str) -> Profile:
-    path = _beside_its_file(scenario, name)
+def _read_profile(scenario: Scenario) -> Profile:
+    path = scenario.file(("workload", "prefill", "profile"))
     try:
         if path.stat().st_size > PROFILE_BYTES_MAX:
             raise scenario.error(_unreadable(f"is larger than {PROFILE_BYTES_MAX} bytes; no profile is"))
@@ -173,10 +163,3 @@ def _unreadable(wrong: str) -> Problem:
     return Problem(
         ("workload", "prefill", "profile"), wrong, "give a CSV file with the columns tokens and ms"
     )
-
-
-def _beside_its_file(scenario: Scenario, name: str) -> Path:
-    """Return a path that is relative to the file in which it is written, or to here after --set."""
-    node = find(scenario.tree, ("workload", "prefill", "profile"))
-    written = bool(node and node.place.line)
-    return (Path(node.place.label).parent if node and written else Path()) / name

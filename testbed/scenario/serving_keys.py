@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated
 
-from testbed.scenario.kinds import Choice, Duration, Number, Size, Text, Whole
+from testbed.scenario.kinds import Choice, Duration, File, Number, Size, Whole
 from testbed.scenario.sections import Section, option, unset
 from traffic.connectors import BY_LAYER, BY_TOKEN, CONNECTORS, PULL, PUSH, Connector
 from traffic.jobs import ROUND_ROBIN, SHORTEST_QUEUE
@@ -108,7 +108,7 @@ class PrefillKeys(Section):
     tokens_per_second: Annotated[float | None, Number(0, 1e9, above=True, optional=True)] = unset(
         "tokens_per_second", "how fast a host computes one prompt"
     )
-    profile: Annotated[str | None, Text(1, 400, optional=True)] = unset(
+    profile: Annotated[str | None, File(optional=True)] = unset(
         "profile",
         "instead, a CSV file with the columns tokens and ms, straight lines between its rows and beyond "
         "them; relative to the scenario's file",
