@@ -42,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add(commands, "doctor", "what this machine has and lacks", _doctor, as_json=True)
     plan = _add(commands, "plan", "all that would happen; starts nothing", _plan, as_json=True)
     _add_scenario(plan)
+    plan.add_argument("--nixl", metavar="DIR", type=Path, help="write the transfers as NIXL's matrices")
     run = _add(commands, "run", "run a scenario and explain it", _run, as_json=True)
     _add_scenario(run)
     run.add_argument("--out", type=Path, help="the record's folder (default: runs/<name>-<seed>-<hash>)")
@@ -179,6 +180,10 @@ def _plan(options: argparse.Namespace) -> int:
     from testbed.terminal import plan_text
 
     _, plan = _make_plan(options)
+    if options.nixl is not None:
+        from testbed.plan.matrices import write_matrices
+
+        write_matrices(plan, options.nixl)
     print(to_json(plan) if options.json else plan_text(plan))
     return 0
 

@@ -32,6 +32,7 @@ from testbed.analysis.roce import summarise_roce
 from testbed.analysis.stats import NS_PER_MS, rounded
 from testbed.analysis.transfers import summarise_transfers, summarise_ttft
 from testbed.analysis.verdict import verdict
+from testbed.analysis.workload import summarise_workload
 from testbed.plan.model import Transfer
 from testbed.record import layout
 from testbed.record.outcomes import Outcome
@@ -108,6 +109,7 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
             "transfers": transfers,
             "ttft_ms": summarise_request_ttft(record, requests) if plan.serving else summarise_ttft(record),
             "requests": summarise_requests(record, requests),
+            **summarise_workload(plan),
             "links": links,
             "fabric": fabric,
             "verdict": judged,

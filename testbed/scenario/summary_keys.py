@@ -43,6 +43,10 @@ KEYS: Tree = {
         "slo": dict.fromkeys(("ttft_ms", "attained")),
         "by_decode": {HOST: {"count": None, "ttft_ms": _SPREAD, "parts_ms": dict.fromkeys(_PARTS)}},
     },
+    "workload": {
+        **dict.fromkeys(("source", "requests", "prompt_tokens", "output_tokens", "kv_bytes", "scale")),
+        "skipped": {ANYTHING: None},
+    },
     "links": {
         LINK: {
             **dict.fromkeys(("segment", "from", "to", "rate_bps", "bytes", "packets", "ce_marks", "drops")),

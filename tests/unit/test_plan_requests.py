@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+from testbed.analysis.workload import summarise_workload
 from testbed.errors import InputError
 from testbed.plan.build import build_plan
 from testbed.plan.codec import from_json, to_json
 from testbed.plan.model import Plan, Skipped, Workload
 from testbed.plan.requests import kv_bytes_of, model_of, requests_of, scaled
+from testbed.report.settings import setting_tables
 from testbed.scenario import load_scenario
 from testbed.scenario.dump import scenario_yaml
 from testbed.terminal import plan_text
@@ -221,11 +223,9 @@ def test_scaling_leaves_at_least_a_byte_of_what_there_is(kv_bytes: int, factor: 
 
 
 def test_written_transfers_that_are_scaled_say_so() -> None:
-    plan = plan_of(
-        "workload.requests=null",
-        "workload.transfers=[{from: p1, to: d1, bytes: 3mb}]",
-        "workload.scale.bytes=1/2",
-    )
+    written = "workload.transfers=[{from: p1, to: d1, bytes: 3mb}]"
+    scenario = load_scenario("incast", ("workload.requests=null", written, "workload.scale.bytes=1/2"))
+    plan = build_plan(scenario, seed=1, backend="uml", clock="virtual")
     assert plan.workload == Workload("transfers", 1, 0, 0, 3_000_000, 0.5, 0, 0, ())
 
 
@@ -356,3 +356,30 @@ def test_a_trace_whose_format_shows_needs_a_model_all_the_same() -> None:
     assert refusal("workload.model=null", requests_key).endswith(
         "workload.model: is missing; it tells how large the KV of a prompt is"
     )
+
+
+# ---- what is told of it ---------------------------------------------------------------
+
+
+def test_the_summary_and_the_page_say_what_was_left_out_and_scaled() -> None:
+    plan = plan_of(TRACE, "workload.scale.bytes=1/4")
+    assert summarise_workload(plan) == {
+        "workload": {
+            "source": "mooncake trace mooncake.jsonl",
+            "requests": 7,
+            "prompt_tokens": 9737,
+            "output_tokens": 103,
+            "kv_bytes": 9737 * PER_TOKEN,
+            "scale": 0.25,
+            "skipped": {"no output tokens (a failed request)": 1, "no prompt tokens": 1},
+        }
+    }
+    rows = next(table.rows for table in setting_tables(plan) if table.heading == "Workload")
+    assert rows[0] == ("requests", "7 of mooncake trace mooncake.jsonl")
+    assert ("scaled", "every transfer has 0.25 of its bytes, and at least one") in rows
+    assert ("not used", "1 rows: no prompt tokens") in rows
+
+
+def test_what_was_given_as_it_is_says_nothing() -> None:
+    plan = build_plan(load_scenario("incast"), seed=1, backend="uml", clock="virtual")
+    assert summarise_workload(plan) == {}

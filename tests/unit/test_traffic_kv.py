@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testbed.scenario.workload_page import page
 from traffic.kv import (
     MODELS,
     Model,
@@ -16,6 +18,10 @@ from traffic.kv import (
     shard_bytes_per_token,
     shards,
 )
+from traffic.placement import PLACEMENTS
+from traffic.traces import FORMATS
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PER_TOKEN = {
     "llama-3.1-8b": 131_072,
@@ -183,3 +189,18 @@ def test_layers_without_a_cache_are_not_counted() -> None:
 def test_a_config_that_does_not_tell(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         read(**changes)
+
+
+def test_the_page_of_workloads_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "workloads.md").read_text() == page()
+
+
+def test_the_page_has_a_row_for_each_model_format_field_and_policy() -> None:
+    text = page()
+    for name, size in PER_TOKEN.items():
+        assert re.search(rf"^\| `{name}` \|.* \| {size:,} \|", text, re.MULTILINE)
+    for item in FORMATS.values():
+        assert f"\n### `{item.name}`: " in text
+        assert set(item.sign) <= set(re.findall(r"\*\*([^*]+)\*\*", text)) | {"traffic_patterns"}
+    for policy in PLACEMENTS:
+        assert f"\n| `{policy}` |" in text
