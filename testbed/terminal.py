@@ -21,6 +21,7 @@ from testbed.report.numbers import (
     format_percent,
     format_rate,
 )
+from testbed.report.requests import bars, scaled_words
 from testbed.report.settings import workload_rows
 from testbed.report.stretches import worst_link
 from topologies.model import SEGMENTS
@@ -151,6 +152,7 @@ def summary_text(summary: Mapping[str, Any], results: Sequence[Result], record: 
         "",
         *_transfers_block(summary["transfers"]),
         "",
+        *_requests_block(summary),
         *_stretches(summary),
         "",
         *_roce(summary["roce"]),
@@ -179,6 +181,43 @@ def _transfers_block(transfers: Mapping[str, Any]) -> list[str]:
         ]
     ]
     return table(["transfers", "bytes", "FCT p50", "p99", "slowdown p99", "last end", "ideal"], rows)
+
+
+def _requests_block(summary: Mapping[str, Any]) -> list[str]:
+    """Return the table of decode hosts and a line of what the hand-over did; nothing without requests."""
+    rows = [
+        [
+            bar.name,
+            f"{bar.count}",
+            *(format_ms(bar.ttft_ms[point]) for point in ("p50", "p95", "p99")),
+            *(format_ms(part.mean_ms) for part in bar.parts),
+        ]
+        for bar in bars(summary)
+    ]
+    if not rows:
+        return []
+    requests = summary["requests"]
+    alone, measured, slo = requests["isolated_ms"], requests["contended_ms"], requests["slo"]
+    lines = [
+        f"{requests['connector']}, {requests['placement']}: "
+        f"{format_percent(requests['exposed_share'])} of TTFT is exposed hand-over",
+        f"hand-over p50 {format_ms(measured['p50'])}, alone {format_ms(alone['p50'])}; "
+        f"p99 {format_ms(measured['p99'])}, alone {format_ms(alone['p99'])}",
+    ]
+    if requests["jain"] is not None:
+        lines.append(f"Jain's index {requests['jain']:.3f}")
+    if slo:
+        lines[-1] += f"; {format_percent(slo['attained'])} within {format_ms(slo['ttft_ms'])}"
+    if scaled := scaled_words(summary):
+        lines += textwrap.wrap(f"scaled: {scaled}", WIDTH - 2)
+    head = ["TTFT at", "n", "p50", "p95", "p99", "wait", "prefill", "KV", "landing", "admit", "step"]
+    return [*narrow(head, rows), *(f"  {line}" for line in lines), ""]
+
+
+def narrow(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table with one blank between columns where two would be too wide."""
+    lines = table(head, rows)
+    return lines if max(map(len, lines)) <= WIDTH else [line.replace("  ", " ") for line in lines]
 
 
 def _stretches(summary: Mapping[str, Any]) -> list[str]:
