@@ -54,6 +54,8 @@ MODULES = {
     "sch_netem": "CONFIG_NET_SCH_NETEM",
     "sch_ingress": "CONFIG_NET_SCH_INGRESS",
     "sch_fq": "CONFIG_NET_SCH_FQ",
+    "sch_tbf": "CONFIG_NET_SCH_TBF",
+    "sch_plug": "CONFIG_NET_SCH_PLUG",
     "cls_u32": "CONFIG_NET_CLS_U32",
     "cls_matchall": "CONFIG_NET_CLS_MATCHALL",
     "act_mirred": "CONFIG_NET_ACT_MIRRED",

@@ -87,6 +87,25 @@ def check_intact(record: Record) -> Check:
     return Check("intact", False, "the record is damaged: " + _some(record.problems, "; "))
 
 
+def check_lossless(record: Record) -> Check:
+    """A lossless fabric lost nothing and did not deadlock, or thresholds are wrong or the lab was late."""
+    if record.plan.pausing is None:
+        return Check("lossless", True, "the fabric may drop")
+    deadlock = record.pausings.deadlock
+    if deadlock is not None:
+        circle = " held by ".join((*deadlock.links, deadlock.links[0]))
+        detail = f"deadlock, found {deadlock.time_ns / NS_PER_MS:.6g} ms into the run: {circle}"
+        return Check("lossless", False, detail)
+    dropping = [
+        f"{point.link} ({drops})"
+        for point in record.plan.pausing.points
+        if (drops := record.totals(point.link)["drops"])
+    ]
+    if dropping:
+        return Check("lossless", False, f"queues of a lossless fabric dropped packets: {_some(dropping)}")
+    return Check("lossless", True, "no queue of the lossless fabric dropped a packet")
+
+
 def check_completed(record: Record) -> Check:
     """Every transfer arrived."""
     failed = [outcome for outcome in record.outcomes if not outcome.completed]
@@ -275,6 +294,7 @@ def check_rates(record: Record) -> Check:
 CHECKS: tuple[Callable[[Record], Check], ...] = (
     check_status,
     check_intact,
+    check_lossless,
     check_completed,
     check_starts,
     check_congestion_control,

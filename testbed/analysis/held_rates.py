@@ -26,8 +26,9 @@ next: a packet counts at the moment it leaves, perhaps just behind the interval 
 def held_rates(record: Record) -> dict[str, float]:
     """Return, for each link that was backlogged for long enough, the share of its rate it sent meanwhile.
 
-    Judged are the intervals at both ends of which a marking queue stood at K_min, or any queue held what the
-    link sends from one judged sample to the next: the link did not run empty between.
+    Time in which a pause (PFC) held the port is left out. Judged are the intervals at both ends of which a
+    marking queue stood at K_min, or any queue held what the link sends from one judged sample to the next:
+    the link did not run empty between.
     """
     kmin = {queue.link: queue.kmin_bytes for queue in record.plan.queues if queue.marking}
     rated = [link for link in record.plan.topology.all_links if link.rate_bps]
@@ -43,7 +44,11 @@ def _held(record: Record, link: Link, kmin_bytes: int | None) -> float | None:
     stands_at_bytes = sent_bytes if kmin_bytes is None else min(sent_bytes, kmin_bytes)
     standing = series.backlog_bytes[::every] >= stands_at_bytes
     busy = standing[:-1] & standing[1:]
-    busy_ns = int(np.diff(series.time_ns[::every])[busy].sum())
+    times = series.time_ns[::every]
+    held = record.pausings.held.get(link.name)
+    if held is not None:
+        busy &= held.within_ns(times[:-1], times[1:]) == 0
+    busy_ns = int(np.diff(times)[busy].sum())
     if busy_ns < LEAST_NS:
         return None
     return float(np.diff(series.bytes[::every])[busy].sum() * 8e9 / (link.rate_bps * busy_ns))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from testbed.analysis.pauses import link_pauses
 from testbed.analysis.stats import NS_PER_MS, Floats, weighted_percentile
 from testbed.analysis.transfers import busy_window
 from testbed.plan.model import Queue
@@ -40,7 +41,8 @@ def summarise_links(record: Record) -> dict[str, dict[str, Any]]:
     record. Queue percentiles are time-weighted. `standing_ms` is the time within stretches of at least one
     progress interval in which each sample had more than two full packets; on a host's own egress
     (`source-rail`) that is normal whenever the host sends at full rate. A link without samples has None for
-    every figure. A stage inside a host has an entry like any cable.
+    every figure. `pauses` says how often and how long the port was held. A stage inside a host has an entry
+    like any cable.
     """
     window = busy_window(record)
     queues = {queue.link: queue for queue in record.plan.queues}
@@ -67,6 +69,7 @@ def _entry(record: Record, link: Link, queue: Queue | None, window: tuple[int, i
         "to": link.dst,
         "rate_bps": link.rate_bps,
         **figures,
+        "pauses": link_pauses(record, link.name),
     }
 
 

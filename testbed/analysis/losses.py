@@ -17,6 +17,7 @@ import numpy as np
 
 from testbed.analysis.intervals import Intervals, Way, joined, progress_intervals, way_of, wire_ns
 from testbed.analysis.links import STANDING_PACKETS, full_packet_bytes
+from testbed.analysis.pauses import HELD_SHARE, held_share, roots
 from testbed.analysis.stats import Floats, Ints, integral_of
 from testbed.analysis.transfers import Completion, completions
 from testbed.record.reader import LinkSeries, Record
@@ -96,9 +97,10 @@ def transfer_losses(record: Record) -> list[TransferLoss]:
 
     An interval's loss goes to the link of the transfer's path with the largest drain time (mean backlog x 8
     / rate) among those with a standing queue: more than two full packets on average and hardly ever empty.
-    Without one it goes to the sender. Where the path was not measured, only the links that all its
-    candidate paths share are considered. Bytes that arrive faster than r0 make up for time lost just before
-    them, so that only what was never made good counts.
+    Without one it goes to the sender. What a paused port cost goes to the queue at the root of the pause
+    (see `pauses`), on the transfer's path or not. Where the path was not measured, only the links that all
+    its candidate paths share are considered. Bytes that arrive faster than r0 make up for time lost just
+    before them, so that only what was never made good counts.
     """
     done = completions(record)
     links = {link.name: link for link in record.plan.topology.all_links}
@@ -143,11 +145,13 @@ def _culprits(record: Record, intervals: Intervals, ways: Sequence[Way], links: 
         uses[users[link.name]] = True
         mine = np.flatnonzero(uses[intervals.owner] & (intervals.lost_ns > 0))
         backlog, busy = _means(series, intervals.start_ns[mine], intervals.end_ns[mine])
-        drain = np.where((backlog > level) & (busy >= BUSY_SHARE), backlog * 8e9 / link.rate_bps, 0.0)
+        held = held_share(record, link.name, intervals.start_ns[mine], intervals.end_ns[mine])
+        limiting = (backlog > level) & ((busy >= BUSY_SHARE) | (held >= HELD_SHARE))
+        drain = np.where(limiting, backlog * 8e9 / link.rate_bps, 0.0)
         worse = drain > longest[mine]
         culprit[mine[worse]] = number
         longest[mine[worse]] = drain[worse]
-    return culprit
+    return roots(record, culprit, intervals.start_ns, intervals.end_ns, links)
 
 
 def _causes(intervals: Intervals, culprits: Ints, links: Mapping[str, Link]) -> Ints:

@@ -22,6 +22,7 @@ from testbed.analysis.fidelity import fidelity
 from testbed.analysis.links import fabric_utilisation, summarise_links
 from testbed.analysis.losses import SENDER, TransferLoss, transfer_losses
 from testbed.analysis.nics import nic_use
+from testbed.analysis.pauses import summarise_pauses
 from testbed.analysis.requests import (
     requests_csv,
     requests_of,
@@ -112,6 +113,7 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
             **summarise_workload(plan),
             "links": links,
             "fabric": fabric,
+            "pauses": summarise_pauses(record),
             "verdict": judged,
             "roce": summarise_roce(record),
             "events": events(record, losses, judged["link"]),

@@ -15,6 +15,7 @@ from typing import Any
 
 from testbed.lab import readback
 from testbed.lab.control import ControllerProcess, start_controller
+from testbed.lab.gates import add_gate
 from testbed.lab.hosts import configure_host, namespace, tune_own_kernel
 from testbed.lab.mininet_net import build_network
 from testbed.lab.netlink import (
@@ -118,26 +119,27 @@ def _shape_nic(netlink: Netlink, nic: Nic, link: Link, queue: Queue, plan: Plan)
     """Shape a host's NIC and build the stages between it and the GPUs, in the host's namespace."""
     stages = stages_of(plan, nic.name)
     if stages and nic.role == "prefill":
-        _add_rate(netlink, link, plan)
-        build_rails(netlink, nic, plan)
+        _, parent = _add_rate(netlink, link, queue, plan)
+        build_rails(netlink, nic, parent, plan)
         return
     _shape_link(netlink, link, queue, plan)
     if stages:
         build_landing(netlink, nic, plan)
 
 
-def _add_rate(netlink: Netlink, link: Link, plan: Plan) -> int:
+def _add_rate(netlink: Netlink, link: Link, queue: Queue, plan: Plan) -> tuple[int, int]:
+    """Give an interface its rate and, where links pause, its gate; return index and parent of its queue."""
     index = socket.if_nametoindex(link.name)
     netlink.add_qdisc(index, ROOT_HANDLE, TC_H_ROOT, "htb", htb_options(default_class=1))
     netlink.add_class(index, CLASS_ID, ROOT_HANDLE, "htb", rate_class(link, plan).options())
-    return index
+    return index, add_gate(netlink, index, queue.limit_bytes) if plan.pausing else CLASS_ID
 
 
 def _shape_link(netlink: Netlink, link: Link, queue: Queue, plan: Plan) -> None:
     """Give the link's interface, in the calling thread's namespace, its rate and its queue."""
-    index = _add_rate(netlink, link, plan)
+    index, parent = _add_rate(netlink, link, queue, plan)
     kind, options = ("red", _marking(queue)) if queue.marking else ("bfifo", fifo_options(queue.limit_bytes))
-    netlink.add_qdisc(index, QUEUE_HANDLE, CLASS_ID, kind, options)
+    netlink.add_qdisc(index, QUEUE_HANDLE, parent, kind, options)
 
 
 def _marking(queue: Queue) -> bytes:

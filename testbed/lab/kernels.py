@@ -27,7 +27,7 @@ RECIPE = 3
 DISTRIBUTION_MODULES = Path("/usr/lib/uml/modules")
 MODULES = (
     "openvswitch", "veth", "ifb", "sch_htb", "sch_red", "sch_netem", "sch_ingress", "sch_fq",
-    "cls_u32", "cls_matchall", "act_mirred", "tcp_dctcp", "tcp_bbr", "tcp_diag",
+    "cls_u32", "cls_matchall", "act_mirred", "tcp_dctcp", "tcp_bbr", "tcp_diag", "sch_tbf", "sch_plug",
 )  # fmt: skip
 """What a kernel with modules has to load for a lab."""
 

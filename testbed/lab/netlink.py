@@ -243,6 +243,19 @@ class Netlink:
                     found |= {} if limit is None else {handle: limit}
         return found
 
+    def tell(self, messages: bytes) -> None:
+        """Send messages that are answered only when they fail: `require_no_answer` looks for that."""
+        self._socket.send(messages)
+
+    def require_no_answer(self) -> None:
+        """Raise LabError with the kernel's errno text when a message of `tell` failed."""
+        try:
+            answer = self._socket.recv(4096, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return
+        (code,) = struct.unpack_from("=i", answer, _HEADER.size)
+        raise LabError(f"a queue could not be changed: {os.strerror(-code)}")
+
     def htb_classes(self, ifindex: int) -> list[HtbClass]:
         """Return the rate classes of an interface."""
         message = dump_request(RTM_GETTCLASS, TCMSG.pack(0, ifindex, 0, 0, 0))
@@ -334,9 +347,14 @@ def messages(view: memoryview, length: int) -> Iterator[tuple[int, int, int]]:
         position += size + (-size % 4)
 
 
+def message(kind: int, flags: int, body: bytes) -> bytes:
+    """Return one netlink message."""
+    return _HEADER.pack(_HEADER.size + len(body), kind, flags, 1, 0) + body
+
+
 def get_request(kind: int, body: bytes) -> bytes:
     """Return a message of type `kind` that asks for one thing. Without ECHO only listeners are answered."""
-    return _HEADER.pack(_HEADER.size + len(body), kind, NLM_F_REQUEST | NLM_F_ECHO, 1, 0) + body
+    return message(kind, NLM_F_REQUEST | NLM_F_ECHO, body)
 
 
 def dump_request(kind: int, body: bytes) -> bytes:

@@ -16,6 +16,7 @@ from typing import Any
 
 from testbed.errors import ReadbackError
 from testbed.lab.addresses import gso_max_segs
+from testbed.lab.gates import KICK_CLASS
 from testbed.lab.hosts import host_sysctls, namespace, offloads
 from testbed.lab.netlink import NETLINK_ROUTE, HtbClass, Netlink
 from testbed.lab.qdiscs import QUEUE_HANDLE, delays_ns, ramp_probability, rate_class, ways_of
@@ -151,6 +152,9 @@ def port_items(links: list[Link], plan: Plan) -> list[Item]:
     for link in links:
         items += queue_items(queues[link.name], kinds.get(link.name, {}))
         classes = netlink.htb_classes(socket.if_nametoindex(link.name))
+        if plan.pausing:
+            items.append(equal(link.name, "gate", True, "tbf" in kinds.get(link.name, {})))
+            classes.remove(KICK_CLASS)
         items += rate_items(link, texts[link.name], classes, plan)
     netlink.close()
     return items
@@ -165,7 +169,7 @@ def class_texts(devices: list[str]) -> dict[str, str]:
     batch = "".join(f"class show dev {device}\n" for device in devices)
     answer = run(["tc", "-batch", "-"], stdin=batch)
     # Each answer has a second line for the leaf queue's own class.
-    lines = [line for line in answer.splitlines() if line.startswith("class htb")]
+    lines = [line for line in answer.splitlines() if line.startswith("class htb 1:1 ")]
     if len(lines) != len(devices):
         return {device: run(["tc", "class", "show", "dev", device]) for device in devices}
     return dict(zip(devices, lines, strict=True))

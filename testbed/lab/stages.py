@@ -14,7 +14,7 @@ from __future__ import annotations
 import socket
 
 from testbed.lab.netlink import TC_H_ROOT, Netlink, fifo_options, htb_options
-from testbed.lab.qdiscs import CLASS_ID, ETHERNET_HEADER, rate_class
+from testbed.lab.qdiscs import ETHERNET_HEADER, rate_class
 from testbed.lab.system import run
 from testbed.plan.model import Plan, Transfer
 from testbed.plan.served import landings
@@ -59,11 +59,11 @@ def window_of(plan: Plan, transfer: Transfer) -> int:
     """Return the largest TCP window a transfer's receiver offers, 0 for any.
 
     That is what the buffer before its GPU holds of payload, as the buffer counts headers too, or the
-    descriptors that the connector has on the way, whichever is less.
+    descriptors that the connector has on the way, whichever is less. A buffer that pauses sets no limit.
     """
     stage = plan.topology.landing(transfer.dst, transfer.dst_gpu, transfer.dst_nic)
     buffer_bytes = next((queue.limit_bytes for queue in plan.queues if stage and queue.link == stage.name), 0)
-    frames = buffer_bytes // (plan.mtu + ETHERNET_HEADER)
+    frames = 0 if plan.pausing else buffer_bytes // (plan.mtu + ETHERNET_HEADER)
     in_flight = plan.serving.handover.window_bytes if plan.serving else 0
     windows = [window for window in (frames * (plan.mtu - TCP_HEADERS), in_flight) if window]
     return min(windows, default=0)
@@ -88,10 +88,11 @@ def landing_lines(nic: Nic, stages: list[Link], plan: Plan) -> list[str]:
     return lines
 
 
-def build_rails(netlink: Netlink, nic: Nic, plan: Plan) -> None:
-    """Build the stages to a NIC of a prefill host below its rate class, in the host's namespace."""
+def build_rails(netlink: Netlink, nic: Nic, parent: int, plan: Plan) -> None:
+    """Build the stages to a NIC of a prefill host, in the host's namespace, below its rate class or gate
+    (`parent`)."""
     index = socket.if_nametoindex(device_of(nic))
-    _build(netlink, index, CLASS_ID, stages_of(plan, nic.name), plan)
+    _build(netlink, index, parent, stages_of(plan, nic.name), plan)
 
 
 def build_landing(netlink: Netlink, nic: Nic, plan: Plan) -> None:

@@ -30,10 +30,12 @@ from testbed.plan.model import (
     Transport,
     Workload,
 )
+from testbed.plan.pausing import pausing
 from testbed.plan.requests import has_ends, requests_of, scaled
 from testbed.plan.serving import PathFacts, preview
 from testbed.plan.system import is_served, serving_system
 from testbed.plan.wanted import Wanted, wanted_of, workload_of
+from testbed.scenario.lossless import LANDING_PART, pauses, xoff_bytes
 from testbed.scenario.models import Scenario
 from testbed.scenario.nics import End, Ends
 from testbed.scenario.placement import leaf_spine
@@ -84,7 +86,7 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
         transfers = _transfers(scenario, wanted, routes, Ends(spec.nic_of_gpu))
     background = _background(scenario)
     ideal_ns = ideal_last_end_ns([routes.flow(transfer) for transfer in transfers], routes.capacities_bps)
-    return Plan(
+    plan = Plan(
         format_version=FORMAT_VERSION,
         scenario=scenario.name,
         description=scenario.description,
@@ -108,6 +110,9 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
         workload=workload,
         loss=scenario.fabric.loss,
     )
+    if not scenario.fabric.is_lossless:
+        return plan
+    return replace(plan, pausing=pausing(plan, pauses(scenario, topology)))
 
 
 def wire_bytes(payload_bytes: int, mtu: int) -> int:
@@ -202,20 +207,22 @@ def _stage_queue(scenario: Scenario, stage: Link) -> Queue:
     """A stage only shapes. Before a decode host's GPU stands its receive buffer."""
     landing = stage.segment == DEST_LANDING
     limit = scenario.hosts.decode.buffer_bytes if landing else scenario.fabric.queue.limit_bytes
-    return Queue(stage.name, limit, limit, 1.0, limit, None, marking=False)
+    xoff = limit // LANDING_PART if landing and scenario.fabric.is_lossless else None
+    return Queue(stage.name, limit, limit, 1.0, limit, xoff, marking=False)
 
 
 def _queue(scenario: Scenario, link: Link, nics: set[str]) -> Queue:
     fabric, marking = scenario.fabric, link.src not in nics
     at_host = not marking or link.dst in nics
     queue = fabric.queue_of(fabric.host_link if at_host else fabric.fabric_link)
+    xoff = xoff_bytes(queue) if fabric.is_lossless else queue.xoff_bytes
     return Queue(
         link=link.name,
         kmin_bytes=queue.kmin_bytes,
         kmax_bytes=queue.kmax_bytes,
         pmax=queue.pmax,
         limit_bytes=queue.limit_bytes,
-        xoff_bytes=queue.xoff_bytes if marking else None,
+        xoff_bytes=xoff if marking else None,
         marking=marking,
     )
 

@@ -37,6 +37,7 @@ def dilated(plan: Plan) -> Plan:
         deadline=replace(plan.deadline, scenario_ns=_times(plan.deadline.scenario_ns, k)),
         ideal_last_end_ns=_times(plan.ideal_last_end_ns, k),
         serving=plan.serving and _serving(plan.serving, k),
+        pausing=plan.pausing and replace(plan.pausing, deadlock_ns=_times(plan.pausing.deadlock_ns, k)),
     )
 
 

@@ -208,6 +208,28 @@ class Workload:
 
 
 @dataclass(frozen=True)
+class PausePoint:
+    """A queue that pauses: at `xoff_bytes` it has `feeders` stop, at `xon_bytes` it lets them go on.
+
+    Feeders are links whose packets go into the queue. `headroom_bytes` is what may still arrive meanwhile.
+    """
+
+    link: str
+    xoff_bytes: int
+    xon_bytes: int
+    headroom_bytes: int
+    feeders: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Pausing:
+    """Where a lossless fabric pauses. A circle of paused ports that lasts `deadlock_ns` is a deadlock."""
+
+    points: tuple[PausePoint, ...]
+    deadlock_ns: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """All of a run. `ideal_last_end_ns` is when the last transfer would end with perfect sharing, `loss` the
     share of packets that the fabric loses.
@@ -215,6 +237,7 @@ class Plan:
     With `serving` the lab decides when requests are transferred to which host; `transfers` are then what
     would come of it if each transfer had the network for itself.
     `workload` is None where the transfers say it all: their sizes are given, and not scaled.
+    `pausing` is None for a fabric that drops.
     """
 
     format_version: int
@@ -239,3 +262,4 @@ class Plan:
     serving: Serving | None = None
     workload: Workload | None = None
     loss: float = 0.0
+    pausing: Pausing | None = None

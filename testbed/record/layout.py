@@ -25,6 +25,9 @@ FACTS = "raw/facts.json"
 BACKGROUND = "raw/background.json"
 TCP_COUNTERS = "raw/tcp-counters.json"
 ROCE_COUNTERS = "raw/roce-counters.json"
+PAUSES = "raw/pauses.bin"
+DEADLOCK = "raw/deadlock.json"
+"""Of a lossless fabric: every pause, and the circle of paused ports that ended the run, if there was one."""
 LOGS = "logs"
 
 SUMMARY = "summary.json"
@@ -57,6 +60,10 @@ PROGRESS_FIELDS = ("time_ns", "transfer_id", "bytes_received")
 DEPARTURE_FIELDS = ("time_ns", "frame_bytes", "ecn", "source", "sequence")
 """Fields of a row for each packet that left a link: when, with how many bytes (Ethernet header included), its
 two ECN bits, IPv4 source address and TCP sequence number."""
+
+PAUSE_FIELDS = ("time_ns", "link", "by", "held")
+"""Fields of a row of pauses: the queue of `by` holds `link` (1) or lets it go (0). Links are given by their
+position among all of the plan's, cables first."""
 
 _SAMPLES = "samples-"
 _DEPARTURES = "departures-"

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed.record.pauses import Spans
 from topologies.model import SOURCE_RAIL, Link, Topology
 
 Ints = NDArray[np.int64]
@@ -32,10 +33,14 @@ def nic_and_rails(topology: Topology, link: str) -> tuple[Link | None, tuple[Lin
     return topology.link(topology.nics[nic].up), tuple(rail for rail in rails if rail.dst == nic)
 
 
-def sends_at_its_rate(nic: Link, time_ns: Ints, sent_bytes: Ints) -> NDArray[Any]:
-    """Tell for each sample whether the NIC was full since the one before; False for the first."""
+def sends_at_its_rate(nic: Link, time_ns: Ints, sent_bytes: Ints, held: Spans | None = None) -> NDArray[Any]:
+    """Tell for each sample whether the NIC was full since the one before; False for the first.
+
+    A NIC that a pause holds (`held`) is full, whatever it sends.
+    """
+    free_ns = np.diff(time_ns) - (0 if held is None else held.within_ns(time_ns[:-1], time_ns[1:]))
     sent = np.diff(sent_bytes) * 8e9
-    full = sent >= FULL_SHARE * nic.rate_bps * np.diff(time_ns)
+    full = sent >= FULL_SHARE * nic.rate_bps * free_ns
     return np.concatenate([[False], full])[: len(time_ns)]
 
 

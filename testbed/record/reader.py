@@ -24,6 +24,7 @@ from testbed.record import codec, layout
 from testbed.record.codec import Damage, Int64Array
 from testbed.record.outcomes import Outcome, parse_outcomes, unknown_outcome
 from testbed.record.paths import measured_paths
+from testbed.record.pauses import NO_PAUSES, Pausings, parse_deadlock, parse_pauses
 from testbed.record.rails import nic_and_rails, own_backlog, sends_at_its_rate
 from testbed.record.requests import NOTHING_SERVED, Served, parse_served
 
@@ -101,6 +102,7 @@ class Record:
     groups: tuple[SampleGroup, ...]
     all_progress: Progress
     problems: tuple[str, ...]
+    pausings: Pausings = NO_PAUSES
 
     @classmethod
     def open(cls, path: Path | str, *, verify: bool = True) -> Record:
@@ -130,7 +132,8 @@ class Record:
         nic, rails = nic_and_rails(self.plan.topology, link)
         if nic is not None and nic.name in self._columns:
             waiting = [self._fields(rail.name)[1][0] for rail in rails if rail.name in self._columns]
-            full = sends_at_its_rate(nic, times, self._fields(nic.name)[1][1])
+            sent, held = self._fields(nic.name)[1][1], self.pausings.held.get(nic.name)
+            full = sends_at_its_rate(nic, times, sent, held)
             fields[0] = own_backlog(link == nic.name, full, fields[0], waiting)
         fields[1:] -= fields[1:, :1]
         return LinkSeries(times, *fields)
@@ -209,6 +212,7 @@ def _open(cls: type[Record], folder: Path, verify: bool) -> Record:
         paths=reader.paths(),
         groups=reader.groups(),
         all_progress=reader.progress(),
+        pausings=reader.pausings(),
         problems=tuple(dict.fromkeys(problems)),
     )
 
@@ -341,6 +345,21 @@ class _Reader:
         order = np.lexsort((rows[:, 2], rows[:, 0], rows[:, 1]))
         times = _scenario_times(rows[:, 0], self._plan.dilation)
         return Progress(np.array(rows[:, 1])[order], times[order], np.array(rows[:, 2])[order])
+
+    def pausings(self) -> Pausings:
+        if self._plan.pausing is None:
+            return NO_PAUSES
+        return self.attempt(self._pausings, NO_PAUSES)
+
+    def _pausings(self) -> Pausings:
+        rows, left_over = codec.open_rows(self._folder, layout.PAUSES, len(layout.PAUSE_FIELDS))
+        self._note_cut(layout.PAUSES, left_over)
+        times = (group.rows[-1, 0] for group in self.groups() if len(group.rows))
+        last_ns = int(max(times, default=0) / self._plan.dilation)
+        deadlock = None
+        if (self._folder / layout.DEADLOCK).exists():
+            deadlock = parse_deadlock(codec.read_mapping(self._folder, layout.DEADLOCK), self._plan)
+        return Pausings(parse_pauses(np.array(rows), self._plan, last_ns), deadlock)
 
     def _note_cut(self, name: str, left_over: int) -> None:
         if left_over:

@@ -37,6 +37,7 @@ from testbed.record import layout
 from testbed.run.background import Background
 from testbed.run.capture import Captures, capture_main
 from testbed.run.departures import departures_main
+from testbed.run.pauser import pauser_main
 from testbed.run.probe import probe_main
 from topologies.model import Host
 from traffic.tcp_replay import Endpoint, Flow, Replay
@@ -65,6 +66,9 @@ READY_TIMEOUT_S = 120
 
 GIVEN_UP = "not finished at the deadline"
 """The error of a transfer that the deadline ended."""
+
+CALLED_OFF = "ended because paused ports hold each other in a circle"
+"""The error of a transfer that a deadlock ended."""
 
 TOO_FAST = "; or the rates are too high for this machine: raise dilation"
 """What else a missed deadline can mean on a real clock."""
@@ -166,13 +170,25 @@ def replay_program(plan: Plan, record: Path) -> Program:
             go_first()
         ready()
         epoch_ns = epoch()
-        if not replay.run(epoch_ns, epoch_ns + plan.deadline.scenario_ns):
-            replay.close_open(GIVEN_UP)
+        signal.signal(signal.SIGTERM, _call_off)
+        try:
+            if not replay.run(epoch_ns, epoch_ns + plan.deadline.scenario_ns):
+                replay.close_open(GIVEN_UP)
+        except _CalledOff:
+            replay.close_open(CALLED_OFF)
         (record / layout.OUTCOMES).write_text(json.dumps(replay.outcomes(), indent=1) + "\n")
         if serving:
             serving.write(record)
 
     return program
+
+
+class _CalledOff(Exception):
+    """The run has to end before its traffic does."""
+
+
+def _call_off(_number: int, _frame: object) -> None:
+    raise _CalledOff
 
 
 def _in_host(host: str) -> AbstractContextManager[None]:
@@ -263,6 +279,8 @@ def run_traffic(
     watchers = [probe]
     if plan.measure.departures:
         watchers.append(spawn("departures", partial(departures_main, plan, record), logs))
+    if plan.pausing:
+        watchers.append(spawn("pauses", lambda ready, epoch: pauser_main(plan, record, ready, epoch), logs))
     workers = [spawn("traffic", replay_program(plan, record), logs)]
     if plan.background:
         workers.append(spawn("background", background_program(plan, record, work_dir), logs))
@@ -275,7 +293,7 @@ def run_traffic(
     progress("traffic")
     for child in (*watchers, *workers):
         child.go(epoch_ns)
-    _await_workers(workers, watchers, lab, plan)
+    _await_workers(workers, watchers, lab, plan, record)
     time.sleep(max(DRAIN_NS * plan.dilation, 2 * plan.measure.interval_ns) / 1e9)
     for child in watchers:
         child.stop()
@@ -305,7 +323,9 @@ def _require_finished(plan: Plan, record: Path) -> None:
         )
 
 
-def _await_workers(workers: list[Child], watchers: list[Child], lab: Lab, plan: Plan) -> None:
+def _await_workers(
+    workers: list[Child], watchers: list[Child], lab: Lab, plan: Plan, record: Path
+) -> None:
     """Wait for all workers; the traffic itself ends at the deadline, this is the net below it."""
     left = list(workers)
 
@@ -314,12 +334,22 @@ def _await_workers(workers: list[Child], watchers: list[Child], lab: Lab, plan: 
         for child in watchers:
             if child.ended():
                 raise LabError(f"{child.name} ended before the traffic; see logs/{child.name}.log")
+        if plan.pausing and (record / layout.DEADLOCK).exists():
+            _call_off_all(left)
         left[:] = [child for child in left if not child.ended()]
         return not left
 
     deadline_s = plan.deadline.scenario_ns / 1e9
     step_s = min(POLL_S * plan.dilation, POLL_MAX_S, deadline_s)
     wait_until(all_ended, deadline_s + 5, "the traffic programs to end", step_s=step_s)
+
+
+def _call_off_all(workers: list[Child]) -> None:
+    """End the traffic early, with its outcomes written; what runs beside it goes with the lab."""
+    workers[:] = [child for child in workers if child.name == "traffic"]
+    for child in workers:
+        child.stop()
+    workers.clear()
 
 
 Use = Callable[[Plan, Lab, Path, Path, Progress], None]

@@ -153,7 +153,7 @@ class BatchReader:
         return self._reorder((*self._struct.unpack_from(self._batch.buffer), 0))
 
 
-def _reading(readers: Sequence[QueueReader]) -> Callable[[], tuple[int, ...]]:
+def reading(readers: Sequence[QueueReader]) -> Callable[[], tuple[int, ...]]:
     """Return what reads all queues: in one batch, or each by itself where there is no io_uring."""
     try:
         return BatchReader(readers).read
@@ -197,7 +197,7 @@ class Probe:
         self._stop = False
         self._fabric = [self._switch_reader()]
         nics = plan.topology.nics.values()
-        self._hosts = [self._nic_reader(nic, plan.topology.stages) for nic in nics]
+        self._hosts = [self.nic_reader(nic, plan.topology.stages) for nic in nics]
         self._hosts += [reader for nic in nics for reader in self._stage_readers(nic)]
         # RoCE is no socket of the kernel's: its program tells the progress itself.
         told = plan.transport.kind == "roce"
@@ -207,7 +207,7 @@ class Probe:
             for t in plan.transfers
         }
         self._seen: dict[int, int] = {}
-        self._read = _reading([*self._fabric, *self._hosts])
+        self._read = reading([*self._fabric, *self._hosts])
         self._files = {group: RowFile(record / layout.samples_rows(group)) for group in self._groups()}
         self._progress_file = None if told else RowFile(record / layout.PROGRESS)
 
@@ -221,7 +221,7 @@ class Probe:
         return QueueReader(Netlink(NETLINK_ROUTE), "red", links, qdisc_dump_request())
 
     @staticmethod
-    def _nic_reader(nic: Nic, stages: tuple[Link, ...]) -> QueueReader:
+    def nic_reader(nic: Nic, stages: tuple[Link, ...]) -> QueueReader:
         index = host_interface_index(nic.host, nic.up)
         # Where the GPUs' rails stand in the place of the NIC's one queue, all of them are its queue.
         railed = any(stage.dst == nic.name for stage in stages)

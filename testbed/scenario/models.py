@@ -56,7 +56,17 @@ class Queue(Section):
         "limit", "8mb", "backlog from which packets are dropped"
     )
     xoff_bytes: Annotated[int | None, Size("64b", "10gb", optional=True)] = unset(
-        "xoff", "backlog at which PFC would pause the sender; not watched when left out"
+        "xoff",
+        "backlog at which PFC pauses, or would pause, those that send into the queue; left out: a quarter of "
+        "the limit in a lossless fabric, not watched otherwise",
+    )
+    xon_bytes: Annotated[int | None, Size("64b", "10gb", optional=True)] = unset(
+        "xon", "backlog at which a pause ends; left out: half of xoff. For a lossless fabric only"
+    )
+    headroom_bytes: Annotated[int | None, Size("64b", "10gb", optional=True)] = unset(
+        "headroom",
+        "room between xoff and limit for each port that sends into the queue; left out: what its link "
+        "carries until a pause takes effect, and two frames. For a lossless fabric only",
     )
 
 
@@ -78,9 +88,17 @@ class Fabric(Section):
     loss: Annotated[float, Number(0, 0.5)] = option(
         "loss", "0", "share of all packets lost at random where they enter the fabric"
     )
+    lossless: Annotated[str, Choice({"false": "", "true": ""})] = option(
+        "lossless", "false", "whether full queues pause those that send into them (PFC), instead of dropping"
+    )
     queue: Queue = section("queue", Queue, "queue of every switch port")
     host_link: Layer = section("host_link", Layer, "links between hosts and leaves")
     fabric_link: Layer = section("fabric_link", Layer, "links between leaves and spines")
+
+    @property
+    def is_lossless(self) -> bool:
+        """Whether queues pause instead of dropping."""
+        return self.lossless == "true"
 
     def queue_of(self, layer: Layer) -> Queue:
         """Return the thresholds that hold for the ports of `layer`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from testbed.scenario import serving_rules, workload_rules
+from testbed.scenario import lossless, serving_rules, workload_rules
 from testbed.scenario.expectation import Expectation, parse_expectation
 from testbed.scenario.expression import Key, Word
 from testbed.scenario.models import Background, Pin, Queue, Scenario, Transfer
@@ -43,6 +43,7 @@ def problems(scenario: Scenario) -> Iterator[Problem]:
     yield from nic_problems(scenario)
     yield from _hosts(scenario)
     yield from _landing(scenario)
+    yield from lossless.problems(scenario)
     yield from _slow_rails(scenario)
     yield from _latencies(scenario)
     yield from _workload(scenario)

@@ -52,10 +52,16 @@ KEYS: Tree = {
             **dict.fromkeys(("segment", "from", "to", "rate_bps", "bytes", "packets", "ce_marks", "drops")),
             **dict.fromkeys(("marked_share", "standing_ms", "lost_ms", "xoff_crossings")),
             "utilisation": dict.fromkeys(("mean", "peak")),
+            "pauses": {**dict.fromkeys(("count", "total_ms", "longest_ms")), "by": {ANYTHING: None}},
             "queue_bytes": dict.fromkeys(("mean", "p99", "max")),
         }
     },
     "fabric": {**dict.fromkeys(("utilisation", "limiting_links")), "nics": {ANYTHING: None}},
+    "pauses": {
+        **dict.fromkeys(("count", "total_ms", "longest_ms", "links", "first_ms", "first_by", "roots")),
+        **dict.fromkeys(("last_end_ms", "lossless")),
+        "deadlock": {ANYTHING: None},
+    },
     "verdict": {
         **dict.fromkeys(("segment", "link", "share", "link_share", "scope", "text", "culprits")),
         **dict.fromkeys(("lost_ms", "unavoidable_ms")),

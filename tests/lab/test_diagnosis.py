@@ -17,7 +17,7 @@ def test_every_scenario_of_the_question_is_here() -> None:
     assert controls == {"baseline", "network-idle"}
     assert {segment for answer in declared.values() for segment in answer} == {*SEGMENTS, NOBODY}
     assert declared["two-culprits"] == ("source-rail", "dest-leaf")
-    assert len(declared) == 14
+    assert len(declared) == 17
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.scenario)

@@ -185,7 +185,7 @@ def built(plan: Plan, names: list[str], parent: str, device: int) -> list[tuple[
 
 def test_rails_are_built_below_the_nics_rate(calls: list[tuple[str, str]]) -> None:
     plan, kernel = small_plan(*RAILS), Kernel()
-    stages.build_rails(kernel, plan.topology.nics["p1"], plan)  # type: ignore[arg-type]
+    stages.build_rails(kernel, plan.topology.nics["p1"], 0x10001, plan)  # type: ignore[arg-type]
     assert kernel.asked == built(plan, ["p1g1-p1", "p1g2-p1"], "0x10001", len("p1-leaf1"))
     assert calls == []
 

@@ -144,7 +144,7 @@ def test_without_io_uring_each_reader_reads_for_itself(monkeypatch: pytest.Monke
         raise NoUring("Operation not permitted")
 
     monkeypatch.setattr(probe, "Batch", refused)
-    assert probe._reading(readers)() == readers[0].read() + readers[1].read()
+    assert probe.reading(readers)() == readers[0].read() + readers[1].read()
 
 
 def test_rows_are_little_endian_int64(tmp_path: Path) -> None:

@@ -23,9 +23,8 @@ SHIPPED = sorted(path.stem for path in (ROOT / "testbed" / "scenarios").glob("*.
 def test_the_file_sets_are_there() -> None:
     names = [
         *("average-lies", "baseline", "ecmp-collision", "feedback-too-late", "incast", "network-idle"),
-        *("one-sender-landing", "rail-imbalance", "rail-not-leaf", "slow-landing"),
-        *("source-leaf-burst", "source-rail"),
-        *("spine-hot-path", "two-culprits"),
+        *("one-sender-landing", "pfc-incast", "pfc-landing", "pfc-victim", "rail-imbalance", "rail-not-leaf"),
+        *("slow-landing", "source-leaf-burst", "source-rail", "spine-hot-path", "two-culprits"),
     ]
     assert names == SHIPPED
     assert len(GOOD) >= 11

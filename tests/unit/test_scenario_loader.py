@@ -43,6 +43,8 @@ def test_defaults_of_a_minimal_scenario() -> None:
         "pmax": 0.2,
         "limit_bytes": 8_000_000,
         "xoff_bytes": None,
+        "xon_bytes": None,
+        "headroom_bytes": None,
     }
     assert (scenario.hosts.prefill.count, scenario.hosts.decode.count) == (8, 1)
     assert (transport.congestion_control, transport.ecn_on, transport.rto_min_ns) == (
@@ -121,7 +123,7 @@ def test_overrides_change_single_values() -> None:
         (
             "fabric.que.kmin=300kb",
             "--set fabric.que.kmin=300kb: fabric.que: is no known key; the keys are leaves, spines, "
-            "hosts_per_leaf, mtu, loss, queue, host_link, fabric_link; did you mean 'queue'?",
+            "hosts_per_leaf, mtu, loss, lossless, queue, host_link, fabric_link; did you mean 'queue'?",
         ),
         (
             "fabric.queue.kmax=9mb",
