@@ -128,6 +128,11 @@ def rate_items(link: Link, text: str, classes: list[HtbClass], plan: Plan) -> li
     ]
 
 
+def without_gate(classes: list[HtbClass], plan: Plan) -> list[HtbClass]:
+    """Return the classes of an interface without the one that belongs to its gate, where ports have gates."""
+    return [found for found in classes if found != KICK_CLASS] if plan.pausing else classes
+
+
 def class_items(link: Link, classes: list[HtbClass], plan: Plan) -> list[Item]:
     """Compare the one rate class of an interface, as the kernel has it, with the plan."""
     if len(classes) != 1:
@@ -154,8 +159,7 @@ def port_items(links: list[Link], plan: Plan) -> list[Item]:
         classes = netlink.htb_classes(socket.if_nametoindex(link.name))
         if plan.pausing:
             items.append(equal(link.name, "gate", True, "tbf" in kinds.get(link.name, {})))
-            classes.remove(KICK_CLASS)
-        items += rate_items(link, texts[link.name], classes, plan)
+        items += rate_items(link, texts[link.name], without_gate(classes, plan), plan)
     netlink.close()
     return items
 
@@ -251,7 +255,7 @@ def nic_queue_items(netlink: Netlink, link: Link, plan: Plan) -> list[Item]:
     index = socket.if_nametoindex(link.name)
     limit = next(queue.limit_bytes for queue in plan.queues if queue.link == link.name)
     return [
-        *class_items(link, netlink.htb_classes(index), plan),
+        *class_items(link, without_gate(netlink.htb_classes(index), plan), plan),
         equal(link.name, "limit", limit, netlink.fifo_limits(index).get(QUEUE_HANDLE)),
     ]
 
