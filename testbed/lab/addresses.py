@@ -32,7 +32,7 @@ _IFF_UP = 1
 _IFLA_GSO_MAX_SEGS = 40
 _IFA_ADDRESS, _IFA_LOCAL = 1, 2
 _RTA_DST, _RTA_OIF, _RTA_PRIORITY, _RTA_PREFSRC, _RTA_METRICS = 1, 4, 6, 7, 8
-_RTAX_RTO_MIN = 13
+_RTAX_LOCK, _RTAX_RTO_MIN = 1, 13
 _RT_TABLE_MAIN, _RTPROT_BOOT, _RT_SCOPE_LINK, _RTN_UNICAST = 254, 3, 253, 1
 _NDA_DST, _NDA_LLADDR = 1, 2
 _NUD_PERMANENT = 0x80
@@ -62,7 +62,9 @@ def route(device: str, index: int, network: str, *, source: str, rto_min_ms: int
     )
     body += attribute(_RTA_DST, socket.inet_aton(destination)) + attribute(_RTA_OIF, _U32.pack(index))
     body += attribute(_RTA_PREFSRC, socket.inet_aton(source))
-    body += attribute(_RTA_METRICS, attribute(_RTAX_RTO_MIN, _U32.pack(rto_min_ms)))
+    # TCP takes the timeout of a route only where that metric is locked.
+    locked = attribute(_RTAX_LOCK, _U32.pack(1 << _RTAX_RTO_MIN))
+    body += attribute(_RTA_METRICS, locked + attribute(_RTAX_RTO_MIN, _U32.pack(rto_min_ms)))
     body += attribute(_RTA_PRIORITY, _U32.pack(metric)) if metric else b""
     return Command(RTM_NEWROUTE, _NEW, body, f"route to {network} over {device}")
 

@@ -32,10 +32,10 @@ def test_an_address_is_one_hosts() -> None:
 def test_a_route_has_the_shortest_timeout(metric: int, tail: str) -> None:
     command = route("p1-leaf1", 7, "10.0.0.0/8", source="10.0.1.2", rto_min_ms=5, metric=metric)
     # rtmsg: AF_INET, /8, 0, 0, main, boot, link, unicast, flags; RTA_DST (1), RTA_OIF (4), RTA_PREFSRC (7),
-    # RTA_METRICS (8) with RTAX_RTO_MIN (13), RTA_PRIORITY (6).
+    # RTA_METRICS (8) with RTAX_LOCK (1) of bit 13 and RTAX_RTO_MIN (13), RTA_PRIORITY (6).
     assert command.body.hex() == (
         "02080000fe03fd01" + "00000000" + "080001000a000000" + "0800040007000000" + "080007000a000102"
-        "0c000800" + "08000d0005000000" + tail
+        "14000800" + "0800010000200000" + "08000d0005000000" + tail
     )
     assert (command.kind, command.flags) == (24, CREATE_EXCL)
     assert command.what == "route to 10.0.0.0/8 over p1-leaf1"
