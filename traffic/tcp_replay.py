@@ -75,8 +75,9 @@ class Flow:
     """A transfer and what has become of it. Times are nanoseconds of the monotonic clock.
 
     `pace_bps` is the rate its sender paces itself at, `priority` the socket priority of its packets,
-    `window_bytes` the largest window its receiver offers, `send_buffer_bytes` its sender's buffer; 0 leaves
-    each to the kernel. Only the first `released` bytes may leave (None: all).
+    `service` their type of service, `window_bytes` the largest window its receiver offers,
+    `send_buffer_bytes` its sender's buffer; 0 leaves each to the kernel. Only the first `released` bytes may
+    leave (None: all).
     """
 
     id: int
@@ -89,6 +90,7 @@ class Flow:
     window_bytes: int = 0
     released: int | None = None
     send_buffer_bytes: int = 0
+    service: int = 0
     sender: socket.socket | None = None
     receiver: socket.socket | None = None
     sent: int = 0
@@ -200,6 +202,9 @@ class Replay:
         with self._namespace(flow.src.host):
             sock = self._socket(flow.src.device)
         flow.sender = sock
+        if flow.service:
+            # ECN's bits in it are the kernel's. It sets a priority as well, so that is set after it.
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, flow.service)
         if flow.priority:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, flow.priority)
         if flow.pace_bps:

@@ -4,14 +4,15 @@ Every link is `htb` (its rate) over a leaf queue: `red` marking on the instantan
 switch port, `bfifo` at a host's own egress. The propagation delay stands elsewhere, so that packets
 on the wire are never counted as queue: each packet is delayed once, where it enters the fabric, by
 the sum of the delays of its whole path. An `ifb` with `netem` serves the paths within a leaf, a
-second one those that cross a spine.
+second one those that cross a spine. What a GPU sends is delayed by its way to the NIC, and by that
+from the NIC to the other GPU, in stages of its own: its packets' DSCP says which.
 """
 
 from __future__ import annotations
 
 from testbed.lab.netlink import TICK_NS, HtbClass
-from testbed.plan.model import Plan
-from topologies.model import Link, Nic
+from testbed.plan.model import Plan, Transfer
+from topologies.model import DEST_LANDING, SOURCE_RAIL, Link, Nic
 
 ETHERNET_HEADER = 14
 ROOT_HANDLE = 0x00010000
@@ -23,8 +24,9 @@ NEAR = "delay-near"
 FAR = "delay-far"
 """Interface whose netem delays packets that cross a spine."""
 
-OF_PREFILL = "-p"
-"""Ending of the delay stages that only prefill hosts' packets take."""
+DSCP_SHIFT = 2
+DSCP_MASK = 0xFC
+"""Where the DSCP stands in the type of service; the two bits below are ECN's."""
 
 REAL_LATENESS_NS = 50_000
 """How late a timer of a real clock may come."""
@@ -66,8 +68,7 @@ def ramp_probability(pmax: float) -> float:
 def delays_ns(plan: Plan) -> dict[str, int]:
     """Return the delay stages a plan needs, by interface; none where nothing takes time.
 
-    A prefill host's packets have stages of their own where its GPUs or the decode hosts' are a way
-    off: what leaves it is KV, and what comes back does not touch a GPU.
+    Beside the two for all packets there are two for each latency of `inside_ns`.
     """
     access = fabric = 0
     nics = plan.topology.nics
@@ -76,25 +77,47 @@ def delays_ns(plan: Plan) -> dict[str, int]:
             access = link.delay_ns
         elif link.dst not in nics:
             fabric = link.delay_ns
-    inside = _inside_ns(plan)
     ways = {NEAR: 2 * access, FAR: 2 * access + 2 * fabric}
-    if inside:
-        ways |= {name + OF_PREFILL: delay + inside for name, delay in ways.items()}
+    for number, inside in enumerate(inside_ns(plan), start=1):
+        ways |= {f"{name}-{number}": ways[name] + inside for name in (NEAR, FAR)}
     return ways if any(ways.values()) else {}
 
 
-def _inside_ns(plan: Plan) -> int:
-    """Return what the stages inside a sending and a receiving host add to a packet's way."""
-    longest: dict[str, int] = {}
-    for stage in plan.topology.stages:
-        longest[stage.segment] = max(longest.get(stage.segment, 0), stage.delay_ns)
-    return sum(longest.values())
+def inside_ns(plan: Plan) -> tuple[int, ...]:
+    """Return what the stages inside a sending and a receiving host can add to a packet's way, without 0."""
+    rails, landings = (
+        {0, *(stage.delay_ns for stage in plan.topology.stages if stage.segment == segment)}
+        for segment in (SOURCE_RAIL, DEST_LANDING)
+    )
+    return tuple(sorted({rail + landing for rail in rails for landing in landings} - {0}))
 
 
-def ways_of(nic: Nic, plan: Plan) -> tuple[str, str]:
-    """Return the delay stages of a NIC's packets to its own leaf and to others."""
-    own = OF_PREFILL if nic.role == "prefill" and _inside_ns(plan) else ""
-    return NEAR + own, FAR + own
+def service_of(plan: Plan, transfer: Transfer) -> int:
+    """Return the type of service (the DSCP's bits) of what a transfer sends.
+
+    It is the number of the latency between its GPUs and its NICs among those of `inside_ns`; 0 for none.
+    """
+    rail = plan.topology.rail(transfer.src, transfer.src_gpu, transfer.src_nic)
+    landing = plan.topology.landing(transfer.dst, transfer.dst_gpu, transfer.dst_nic)
+    inside = sum(stage.delay_ns for stage in (rail, landing) if stage)
+    return (inside_ns(plan).index(inside) + 1) << DSCP_SHIFT if inside else 0
+
+
+def ways_of(nic: Nic, plan: Plan) -> list[tuple[str, str]]:
+    """Return what leads a NIC's packets into the delay stages, first match first: `tc` words and the stage.
+
+    What a GPU sends carries its latency's number: only prefill hosts' packets do.
+    """
+    subnet = nic.ip.rpartition(".")[0] + ".0/24"
+    ways = []
+    if nic.role == "prefill":
+        for number in range(1, len(inside_ns(plan)) + 1):
+            service = f"match ip tos {number << DSCP_SHIFT:#04x} {DSCP_MASK:#04x}"
+            ways += [
+                (f"u32 match ip dst {subnet} {service}", f"{NEAR}-{number}"),
+                (f"u32 {service}", f"{FAR}-{number}"),
+            ]
+    return [*ways, (f"u32 match ip dst {subnet}", NEAR), ("matchall", FAR)]
 
 
 def delay_lines(plan: Plan) -> list[str]:
@@ -103,21 +126,19 @@ def delay_lines(plan: Plan) -> list[str]:
         return []
     lines: list[str] = []
     for nic in plan.topology.nics.values():
-        lines += _redirect_lines(nic, ways_of(nic, plan))
+        lines += _redirect_lines(nic, plan)
     return lines
 
 
-def _redirect_lines(nic: Nic, ways: tuple[str, str]) -> list[str]:
+def _redirect_lines(nic: Nic, plan: Plan) -> list[str]:
     """Return the lines for the leaf's port towards `nic`.
 
     Open vSwitch deletes an `ingress` qdisc from its ports when it looks at them again, at any change of
     a link. `clsact` does the same work and is left alone, because it has another name.
     """
-    port, (near, far) = nic.down, ways
-    subnet = nic.ip.rsplit(".", 1)[0] + ".0/24"
-    redirect = "action mirred egress redirect dev"
-    return [
-        f"qdisc add dev {port} clsact",
-        f"filter add dev {port} ingress protocol ip prio 1 u32 match ip dst {subnet} {redirect} {near}",
-        f"filter add dev {port} ingress protocol all prio 2 matchall {redirect} {far}",
+    filters = [
+        f"filter add dev {nic.down} ingress protocol {'all' if match == 'matchall' else 'ip'} prio {prio} "
+        f"{match} action mirred egress redirect dev {stage}"
+        for prio, (match, stage) in enumerate(ways_of(nic, plan), start=1)
     ]
+    return [f"qdisc add dev {nic.down} clsact", *filters]

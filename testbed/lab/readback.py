@@ -179,19 +179,25 @@ def class_texts(devices: list[str]) -> dict[str, str]:
     return dict(zip(devices, lines, strict=True))
 
 
-_REDIRECTS = re.compile(r"match (\S+) at 16$|Redirect to device (\S+)\)", re.MULTILINE)
+_REDIRECTS = re.compile(r"match (\S+) at (?:0|16)$|Redirect to device (\S+)\)", re.MULTILINE)
 _FIRST_FILTER = re.compile(r"^(?=filter protocol ip pref 1 u32 chain 0 *$)", re.MULTILINE)
 
 
-def redirect_item(nic: Nic, ways: tuple[str, str], text: str) -> Item:
+def redirect_item(nic: Nic, ways: list[tuple[str, str]], text: str) -> Item:
     """Compare `tc filter show` of the leaf's port towards a NIC with the plan.
 
-    The leaf's own addresses go to the near stage, all others to the far one.
+    The leaf's own addresses go to the near stages, all others to the far ones.
     """
-    subnet = socket.inet_aton(nic.ip)[:3].hex() + "00/ffffff00"
     found = [match[1] or match[2] for match in _REDIRECTS.finditer(text)]
-    planned = " ".join([subnet, *ways])
+    planned = " ".join(word for match, stage in ways for word in (*_keys(nic, match), stage))
     return equal(nic.down, "way to delay", planned, " ".join(found) or "nothing")
+
+
+def _keys(nic: Nic, match: str) -> list[str]:
+    """Return a filter's keys as `tc` prints them, value and mask of 32 bits of the IP header."""
+    keys = [socket.inet_aton(nic.ip)[:3].hex() + "00/ffffff00"] if " dst " in match else []
+    service = re.search(r" tos 0x(..) 0x(..)", match)
+    return [*keys, f"00{service[1]}0000/00{service[2]}0000"] if service else keys
 
 
 def filter_texts(devices: list[str]) -> dict[str, str]:

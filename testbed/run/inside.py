@@ -28,6 +28,7 @@ from testbed.errors import DeadlineError, LabError, TestbedError
 from testbed.lab.bringup import Lab, bring_up
 from testbed.lab.hosts import device_to_bind, namespace, tcp_counters
 from testbed.lab.ovs import datapath_flows
+from testbed.lab.qdiscs import service_of
 from testbed.lab.stages import priority_of, window_of
 from testbed.lab.system import go_first, network_namespace, power_off, wait_until
 from testbed.plan.codec import from_json
@@ -230,6 +231,7 @@ def _flow(plan: Plan, transfer: Transfer) -> Flow:
         start_ns=transfer.start_ns,
         pace_bps=transfer.pace_bps,
         priority=priority_of(plan, transfer),
+        service=service_of(plan, transfer),
         window_bytes=window_of(plan, transfer),
     )
 

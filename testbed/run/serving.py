@@ -132,6 +132,7 @@ class ServingRun:
                 plain.priority,
                 plain.window_bytes,
                 send_buffer_bytes=SMALL_BUFFER_BYTES if plain.pace_bps or self._pooled else 0,
+                service=plain.service,
                 request=course.job.id,
                 chunk_bytes=chunk,
             )

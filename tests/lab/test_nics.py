@@ -6,6 +6,8 @@ One run of eight transfers, far enough apart in time where they should not meet.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.command import MIB, Run, predicted_paths, run, wire_bytes, write_scenario
@@ -140,3 +142,29 @@ def test_how_a_hosts_kv_is_spread_over_its_nics_is_told(rails: Run) -> None:
     assert {name: use["idle"] for name, use in uses.items()} == {"p1": [], "p2": [], "d1": [], "d2": []}
     # Of p1's five transfers of one size three left by the second NIC; headers and ACKs are less than 1 %.
     assert (uses["p1"]["busiest"], uses["p1"]["share"]) == ("p1n2", pytest.approx(3 / 5, abs=0.01))
+
+
+WAYS = """\
+name: two-ways
+fabric: {leaves: 1, spines: 1, hosts_per_leaf: 4, host_link: {rate: 400gbit, delay: 1us}}
+hosts:
+  gpus_per_host: 2
+  nics_per_host: 2
+  prefill: {count: 1, gpu_to_far_nic: host-bounce}
+  decode: {count: 1, nic_to_far_gpu: gdr-other-numa}
+workload:
+  transfers:
+    - {from: p1, to: d1, bytes: 64kib, from_gpu: 1, to_gpu: 1}
+    - {from: p1, to: d1, bytes: 64kib, from_gpu: 1, to_gpu: 1, from_nic: 2, start: 5ms}
+    - {from: p1, to: d1, bytes: 64kib, from_gpu: 1, to_gpu: 1, to_nic: 2, start: 10ms}
+    - {from: p1, to: d1, bytes: 64kib, from_gpu: 1, to_gpu: 1, from_nic: 2, to_nic: 2, start: 15ms}
+"""
+
+
+def test_each_way_between_gpu_and_nic_has_a_latency_of_its_own(tmp_path: Path) -> None:
+    done = run(tmp_path / "record", write_scenario(tmp_path, WAYS))
+    assert done.summary["fidelity"]["valid"] is True
+    first = [(outcome.first_byte_ns or 0) - outcome.start_ns for outcome in done.record.outcomes]
+    # host-bounce 7 us, gdr-other-numa 1.43 us, as docs/rails.md has them; the clock's reads take some ns.
+    assert [moment - first[0] for moment in first] == pytest.approx([0, 7_000, 1_430, 8_430], abs=300)
+    assert first[0] == pytest.approx(2_000, abs=500)

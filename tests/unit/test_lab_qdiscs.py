@@ -7,7 +7,16 @@ import random
 import pytest
 
 from testbed.lab.netlink import HtbClass
-from testbed.lab.qdiscs import burst_ns, delay_lines, delays_ns, ramp_probability, rate_class, ways_of
+from testbed.lab.qdiscs import (
+    burst_ns,
+    delay_lines,
+    delays_ns,
+    inside_ns,
+    ramp_probability,
+    rate_class,
+    service_of,
+    ways_of,
+)
 from tests.support.lab import small_plan
 
 
@@ -97,25 +106,50 @@ SLOW_BOTH = (
 
 def test_the_stages_latency_lies_on_the_way_of_prefill_hosts_alone() -> None:
     plan = small_plan(*SLOW_BOTH)
+    assert inside_ns(plan) == (2_000, 5_000, 7_000)
     assert delays_ns(plan) == {
         "delay-near": 2_000,
         "delay-far": 4_000,
-        "delay-near-p": 2_000 + 7_000,
-        "delay-far-p": 4_000 + 7_000,
+        "delay-near-1": 4_000,
+        "delay-far-1": 6_000,
+        "delay-near-2": 7_000,
+        "delay-far-2": 9_000,
+        "delay-near-3": 9_000,
+        "delay-far-3": 11_000,
     }
-    assert ways_of(plan.topology.nics["p1"], plan) == ("delay-near-p", "delay-far-p")
-    assert ways_of(plan.topology.nics["d1"], plan) == ("delay-near", "delay-far")
-    redirects = [line.split()[-1] for line in delay_lines(plan) if line.startswith("filter")]
-    assert redirects == ["delay-near-p", "delay-far-p"] * 2 + ["delay-near", "delay-far"]
+    p1, d1 = (ways_of(plan.topology.nics[name], plan) for name in ("p1", "d1"))
+    assert d1 == [("u32 match ip dst 10.0.2.0/24", "delay-near"), ("matchall", "delay-far")]
+    assert p1[4:] == [
+        ("u32 match ip dst 10.0.1.0/24 match ip tos 0x0c 0xfc", "delay-near-3"),
+        ("u32 match ip tos 0x0c 0xfc", "delay-far-3"),
+        ("u32 match ip dst 10.0.1.0/24", "delay-near"),
+        ("matchall", "delay-far"),
+    ]
+    lines = [line for line in delay_lines(plan) if line.startswith("filter add dev leaf1-p1 ")]
+    assert [line.split("prio ")[1].split()[0] for line in lines] == list("12345678")
+    assert {service_of(plan, item) for item in plan.transfers} == {0x0C}
 
 
 def test_one_side_alone_and_no_latency_at_all() -> None:
-    assert delays_ns(small_plan(*SLOW_BOTH[:2]))["delay-far-p"] == 4_000 + 5_000
-    assert delays_ns(small_plan(*SLOW_BOTH[2:]))["delay-far-p"] == 4_000 + 2_000
+    assert inside_ns(small_plan(*SLOW_BOTH[:2])) == (5_000,)
+    assert delays_ns(small_plan(*SLOW_BOTH[2:]))["delay-far-1"] == 4_000 + 2_000
     # A rate of the scenario's own has no latency unless it is given.
     rates = small_plan(SLOW_BOTH[0], SLOW_BOTH[2])
     assert delays_ns(rates) == {"delay-near": 2_000, "delay-far": 4_000}
-    assert ways_of(rates.topology.nics["p1"], rates) == ("delay-near", "delay-far")
+    assert len(ways_of(rates.topology.nics["p1"], rates)) == 2
+    assert {service_of(rates, item) for item in rates.transfers} == {0}
+
+
+def test_each_gpu_and_nic_have_the_latency_of_their_own_way() -> None:
+    plan = small_plan(
+        *("fabric.host_link.rate=400gbit", "fabric.hosts_per_leaf=4", "hosts.gpus_per_host=2"),
+        *("hosts.nics_per_host=2", "hosts.prefill.gpu_to_far_nic=host-bounce", "workload.requests=null"),
+        "workload.transfers=[{from: p1, to: d1, bytes: 1b}, {from: p1, to: d1, bytes: 1b, from_nic: 1},"
+        " {from: p1, to: d1, bytes: 1b, to_nic: 2}, {from: p2, to: d1, bytes: 1b, from_nic: 2, to_nic: 1}]",
+    )
+    assert [stage.delay_ns for stage in plan.topology.stages] == [7_000, 7_000, 1_430, 1_430]
+    assert inside_ns(plan) == (1_430, 7_000, 8_430)
+    assert [service_of(plan, item) >> 2 for item in plan.transfers] == [0, 2, 1, 3]
 
 
 def test_packets_from_a_host_are_led_to_the_stage_of_their_path() -> None:

@@ -199,7 +199,7 @@ def test_without_delay_nothing_is_asked(tools: Tools) -> None:
     assert tools.calls == []
 
 
-WAYS = ("delay-near", "delay-far")
+WAYS = [("u32 match ip dst 10.0.2.0/24", "delay-near"), ("matchall", "delay-far")]
 PLANNED = "0a000200/ffffff00 delay-near delay-far"
 
 

@@ -171,7 +171,8 @@ class RoceReplay:
         notifier = NotificationPoint(own.dcqcn.cnp_interval_ns if own.dcqcn else NEVER_NS)
         sink = Sink(geometry, sink_machine, Framer(source_qp, backward), notifier, counts)
         with self._namespace(flow.src.host):
-            out = data_socket(flow.src.ip, flow.src.port, flow.src.device, tos=ECT0, priority=flow.priority)
+            tos = ECT0 | flow.service
+            out = data_socket(flow.src.ip, flow.src.port, flow.src.device, tos=tos, priority=flow.priority)
         with self._namespace(flow.dst.host):
             back = data_socket(flow.dst.ip, flow.src.port, flow.dst.device, tos=CONTROL_TOS)
         pair = _Pair(
