@@ -16,7 +16,7 @@ def nic_use(topology: Topology, links: Mapping[str, Mapping[str, Any]]) -> dict[
     """Return, for each host with several NICs, how its KV was spread over them.
 
     `busiest` is a NIC's name and `share` its part of what all of them carried, towards the fabric at a
-    prefill host and out of it at a decode host. `idle` names those that carried nothing. A host that carried
+    prefill host, out of it at a decode host, and both at a store. `idle` names those that carried nothing. A host that carried
     nothing at all, or was not sampled, has no entry.
     """
     several = [host for host in topology.hosts if len(host.nics) > 1]
@@ -25,8 +25,8 @@ def nic_use(topology: Topology, links: Mapping[str, Mapping[str, Any]]) -> dict[
 
 
 def _use(host: Host, links: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-    prefill = host.role == "prefill"
-    carried = {nic.name: links[nic.up if prefill else nic.down]["bytes"] or 0 for nic in host.nics}
+    ways = {"prefill": ("up",), "decode": ("down",)}.get(host.role, ("up", "down"))
+    carried = {nic.name: sum(links[getattr(nic, way)]["bytes"] or 0 for way in ways) for nic in host.nics}
     total = sum(carried.values())
     if not total:
         return None

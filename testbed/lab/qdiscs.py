@@ -106,17 +106,16 @@ def service_of(plan: Plan, transfer: Transfer) -> int:
 def ways_of(nic: Nic, plan: Plan) -> list[tuple[str, str]]:
     """Return what leads a NIC's packets into the delay stages, first match first: `tc` words and the stage.
 
-    What a GPU sends carries its latency's number: only prefill hosts' packets do.
+    KV carries its latency's number; what answers it does not, and never touches a GPU.
     """
     subnet = nic.ip.rpartition(".")[0] + ".0/24"
     ways = []
-    if nic.role == "prefill":
-        for number in range(1, len(inside_ns(plan)) + 1):
-            service = f"match ip tos {number << DSCP_SHIFT:#04x} {DSCP_MASK:#04x}"
-            ways += [
-                (f"u32 match ip dst {subnet} {service}", f"{NEAR}-{number}"),
-                (f"u32 {service}", f"{FAR}-{number}"),
-            ]
+    for number in range(1, len(inside_ns(plan)) + 1):
+        service = f"match ip tos {number << DSCP_SHIFT:#04x} {DSCP_MASK:#04x}"
+        ways += [
+            (f"u32 match ip dst {subnet} {service}", f"{NEAR}-{number}"),
+            (f"u32 {service}", f"{FAR}-{number}"),
+        ]
     return [*ways, (f"u32 match ip dst {subnet}", NEAR), ("matchall", FAR)]
 
 
