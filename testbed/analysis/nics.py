@@ -16,8 +16,8 @@ def nic_use(topology: Topology, links: Mapping[str, Mapping[str, Any]]) -> dict[
     """Return, for each host with several NICs, how its KV was spread over them.
 
     `busiest` is a NIC's name and `share` its part of what all of them carried, towards the fabric at a
-    prefill host, out of it at a decode host, and both at a store. `idle` names those that carried nothing. A host that carried
-    nothing at all, or was not sampled, has no entry.
+    prefill host, out of it at a decode host, and both at a store. `idle` names those that carried
+    nothing. A host that carried nothing at all, or was not sampled, has no entry.
     """
     several = [host for host in topology.hosts if len(host.nics) > 1]
     found = {host.name: _use(host, links) for host in several}
