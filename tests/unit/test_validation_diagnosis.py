@@ -39,6 +39,8 @@ DECLARED = {
     "pfc-victim": ("dest-leaf",),
     "rail-imbalance": ("source-rail",),
     "rail-not-leaf": ("source-rail",),
+    "roce-feedback-too-late": ("dest-leaf",),
+    "roce-incast": (NOBODY,),
     "slow-landing": ("dest-landing",),
     "source-leaf-burst": ("source-leaf",),
     "source-rail": ("source-rail",),

@@ -209,14 +209,17 @@ class Source:
 
 
 class Sink:
-    """The end where the data lands: the responder of WRITEs, or the requester of READs."""
+    """The end where the data lands: the responder of WRITEs, or the requester of READs.
+
+    Without a `notifier` marked packets are counted only.
+    """
 
     def __init__(
         self,
         geometry: Geometry,
         machine: WriteResponder | ReadRequester,
         framer: Framer,
-        notifier: NotificationPoint,
+        notifier: NotificationPoint | None,
         counts: Counts,
     ) -> None:
         self._geometry = geometry
@@ -273,7 +276,7 @@ class Sink:
         counts.ce_packets += 1
         if counts.first_ce_ns is None:
             counts.first_ce_ns = now_ns
-        if not self._notifier.on_ce(now_ns):
+        if self._notifier is None or not self._notifier.on_ce(now_ns):
             return []
         if counts.last_cnp_ns is not None:
             gap = now_ns - counts.last_cnp_ns

@@ -168,7 +168,7 @@ class RoceReplay:
             flow.id, geometry, source_machine, Framer(sink_qp, forward), self._rate(flow), self._pattern,
             lanes, counts,
         )  # fmt: skip
-        notifier = NotificationPoint(own.dcqcn.cnp_interval_ns if own.dcqcn else NEVER_NS)
+        notifier = NotificationPoint(own.dcqcn.cnp_interval_ns) if own.dcqcn else None
         sink = Sink(geometry, sink_machine, Framer(source_qp, backward), notifier, counts)
         with self._namespace(flow.src.host):
             tos = ECT0 | flow.service
