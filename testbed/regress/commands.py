@@ -48,6 +48,7 @@ def add_commands(add: Add, seed: Callable[[str], int]) -> None:
     compare.add_argument(
         "--html", metavar="FILE", type=Path, help="write a page with both in the same charts"
     )
+    compare.add_argument("--picture", metavar="FILE", type=Path, help="write its first charts as one SVG")
     compare.add_argument("--markdown", metavar="FILE", type=Path, help="write the tables as Markdown")
     sweep = add("sweep", "run a grid of settings and seeds: what is gained for what?", _sweep)
     sweep.add_argument("scenario", metavar="S", help="a shipped scenario's name, or a file")
@@ -209,6 +210,10 @@ def _compare(options: argparse.Namespace) -> int:
         from testbed.regress.compare_page import page
 
         _write(options.html, page(found, over, names))
+    if options.picture:
+        from testbed.regress.picture import picture
+
+        _write(options.picture, picture(found[0], names))
     invalid = [run for one in found for run in one.invalid]
     if invalid:
         raise MeasurementError(

@@ -49,7 +49,7 @@ class Part:
 
 def page(comparisons: Sequence[Comparison], broken: Sequence[Broken], labels: Sequence[str]) -> str:
     """Return the page as HTML."""
-    parts = [Part(one, tuple(_figures(one)), _shares(one)) for one in comparisons]
+    parts = [Part(one, tuple(figures(one)), _shares(one)) for one in comparisons]
     return render(
         "compare.html.j2",
         labels=labels,
@@ -62,7 +62,8 @@ def page(comparisons: Sequence[Comparison], broken: Sequence[Broken], labels: Se
     )
 
 
-def _figures(one: Comparison) -> Iterator[Figure]:
+def figures(one: Comparison) -> Iterator[Figure]:
+    """Yield the charts that have both sides in them."""
     sides = (one.before, one.after)
     curves = [_completion(name, runs) for name, runs in zip("AB", sides, strict=True)]
     if all(curve.points for curve in curves):

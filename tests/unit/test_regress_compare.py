@@ -7,6 +7,7 @@ import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -293,8 +294,13 @@ def test_nothing_follows_from_what_is_not_valid(tmp_path: Path, capsys: pytest.C
 def test_the_page_has_both_sides(tmp_path: Path) -> None:
     for name, case in (("a", incast(size=2 << 20)), ("b", baseline(size=2 << 20))):
         write_outputs(Record.open(write_record(tmp_path / name, case)))
-    target = tmp_path / "c.html"
-    assert cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--html", str(target)]) == 0
+    target, drawn = tmp_path / "c.html", tmp_path / "c.svg"
+    words = ["--html", str(target), "--picture", str(drawn)]
+    assert cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), *words]) == 0
+    picture = ElementTree.parse(drawn).getroot()  # stands alone: well-formed, with its colours
+    assert picture.get("viewBox") == "0 0 1280 356"
+    assert len(picture.findall("{*}svg/{*}svg")) == 2
+    assert "prefers-color-scheme: dark" in drawn.read_text()
     page = target.read_text()
     assert "<h2>incast and baseline</h2>" in page
     assert page.count("<svg") == 2
