@@ -16,13 +16,16 @@ def exposed_ns(transfer_ns: float, prefill_ns: int, steps: int) -> float:
     return max(transfer_ns / steps, transfer_ns - prefill_ns * (steps - 1) / steps)
 
 
-def stream_bps(hand: Handover, path_bps: float, round_trip_ns: float) -> float:
-    """Return the rate of one stream on a path of its own: what descriptors cost and the window limit it."""
+def stream_bps(hand: Handover, path_bps: float, round_trip_ns: float, overhead: float = 1.0) -> float:
+    """Return the rate of one stream on a path of its own: what descriptors cost and the window limit it.
+
+    Those two are of payload, of which the wire carries `overhead` times as much.
+    """
     limits = [path_bps]
     if hand.pace_bps:
-        limits.append(hand.pace_bps)
+        limits.append(hand.pace_bps * overhead)
     if hand.window_bytes and round_trip_ns > 0:
-        limits.append(hand.window_bytes * 8e9 / round_trip_ns)
+        limits.append(hand.window_bytes * overhead * 8e9 / round_trip_ns)
     return min(limits)
 
 

@@ -34,13 +34,20 @@ class Dispatcher:
         self._bytes: Counter[str] = Counter()
         self._requests: Counter[str] = Counter()
         self._placed: Counter[str] = Counter()
+        self._coming: list[Course] = []
         self._rates: Rates | None = None
         self._read_ns = 0
 
     def read(self, now_ns: int, rates: Rates) -> None:
-        """Take in a reading of the network's counters."""
+        """Take in a reading of the network's counters.
+
+        What was placed is forgotten once its transfer has begun: from then on the counters show it.
+        """
         self._rates, self._read_ns = rates, now_ns
-        self._placed.clear()
+        self._coming = [course for course in self._coming if course.prefill_end_ns is None]
+        self._placed = Counter()
+        for course in self._coming:
+            self._placed[course.decode_host] += course.job.bytes_beyond(course.cached_blocks)
 
     def choose(self, course: Course, now_ns: int) -> tuple[str, int]:
         """Return the decode host of a request, and how many of its blocks are there already."""
@@ -61,6 +68,7 @@ class Dispatcher:
         self._bytes[host] += moves[host]
         self._placed[host] += moves[host]
         self._requests[host] += 1
+        self._coming.append(course)
         return host, hits.get(host, 0)
 
     def _free(self, src: str) -> dict[str, float]:

@@ -109,7 +109,7 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
             "dilation": plan.dilation,
             "transfers": transfers,
             "ttft_ms": summarise_request_ttft(record, requests) if plan.serving else summarise_ttft(record),
-            "requests": summarise_requests(record, requests),
+            **({"requests": summarise_requests(record, requests)} if plan.serving else {}),
             **summarise_workload(plan),
             "links": links,
             "fabric": fabric,

@@ -87,9 +87,10 @@ def isolated_ns(serving: Serving, course: Course, transfers: Sequence[Transfer],
 def _serial_ns(hand: Handover, sharing: Sequence[Transfer], facts: Facts) -> float:
     """Return how long transfers take that share a NIC."""
     paths = [facts(transfer) for transfer in sharing]
-    own_bps = sum(stream_bps(hand, path.rate_bps, 2 * path.delay_ns) for path in paths)
-    rate_bps = min(own_bps, *(path.rate_bps for path in paths))
-    return sum(transfer.wire_bytes for transfer in sharing) * 8e9 / rate_bps
+    wire_bytes = sum(transfer.wire_bytes for transfer in sharing)
+    overhead = wire_bytes / sum(transfer.bytes for transfer in sharing)
+    own_bps = sum(stream_bps(hand, path.rate_bps, 2 * path.delay_ns, overhead) for path in paths)
+    return wire_bytes * 8e9 / min(own_bps, *(path.rate_bps for path in paths))
 
 
 def preview(serving: Serving, resolve: Resolve, facts: Facts) -> list[Transfer]:

@@ -324,7 +324,7 @@ class Scale(Section):
     size_factor: Annotated[float, Factor(0, 1, above=True)] = option(
         "bytes", "1", "factor on the size of every transfer; nothing becomes less than one byte"
     )
-    time_factor: Annotated[float, Number(0, 1, above=True)] = option(
+    time_factor: Annotated[float, Factor(0, 1, above=True)] = option(
         "time",
         "1",
         "factor on the arrivals, prefill times, decode steps and promises of requests; equal to bytes, what "

@@ -76,3 +76,15 @@ def test_network_aware_follows_the_last_reading_and_counts_what_it_placed_since(
     assert hosts == ["d1", "d1", "d1", "d1", "d2", "d1"]
     dispatcher.read(1, lambda src, dst: {"d1": 1e9, "d2": 20e9}[dst])
     assert chosen(dispatcher, job(7)).decode_host == "d2"
+
+
+def test_what_has_not_begun_to_move_counts_beyond_a_reading() -> None:
+    dispatcher = Dispatcher(serving(placement="network-aware"))
+    free = {"d1": 100e9, "d2": 60e9}
+    dispatcher.read(0, lambda src, dst: free[dst])
+    first = chosen(dispatcher, job(0, size=1000))
+    dispatcher.read(1, lambda src, dst: free[dst])
+    assert (first.decode_host, chosen(dispatcher, job(1, size=1000)).decode_host) == ("d1", "d2")
+    first.prefill_end_ns = 2
+    dispatcher.read(3, lambda src, dst: free[dst])
+    assert chosen(dispatcher, job(2, size=1000)).decode_host == "d1"
