@@ -9,9 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from testbed.plan.model import Skipped, Workload
-from testbed.plan.requests import kv_bytes_of, requests_of
+from testbed.plan.requests import has_ends, kv_bytes_of, requests_of
 from testbed.scenario.models import Scenario
 from testbed.scenario.models import Transfer as WrittenTransfer
+from testbed.scenario.problems import Problem
+from testbed.scenario.sections import Section
 from traffic.request import Request
 from traffic.tally import Tally
 
@@ -41,10 +43,26 @@ def wanted_of(scenario: Scenario, seed: int) -> tuple[list[Wanted], Workload | N
     if requests is None:
         wanted = [_written(item) for item in scenario.workload.transfers]
         return wanted, None if scale == 1 else _written_workload(wanted, scale)
+    if has_ends(scenario):
+        _check_no_serving(scenario)
     stream, tally = requests_of(scenario, seed)
     wanted = list(_requested(scenario, stream))
     as_given = requests.kind == "burst" and requests.kv_bytes is not None and scale == 1
     return wanted, None if as_given else workload_of(tally, scenario)
+
+
+def _check_no_serving(scenario: Scenario) -> None:
+    """Refuse what a serving system would be told: matrices say what goes where, and there is none."""
+    workload = scenario.workload
+    told: list[str] = [key for key in ("prefill", "decode", "slo") if key in workload.model_fields_set]
+    told += [key for key in ("connector", "placement") if _differs(getattr(workload, key))]
+    if told:
+        wrong = "is not for matrices, whose transfers pass through no serving system"
+        raise scenario.error(Problem(("workload", told[0]), wrong, "leave it out", show=False))
+
+
+def _differs(section: Section) -> bool:
+    return section != type(section)()
 
 
 def _written(item: WrittenTransfer) -> Wanted:

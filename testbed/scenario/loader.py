@@ -20,9 +20,8 @@ from testbed.scenario.inherited import OVERRIDE_RANK, without_stale
 from testbed.scenario.kinds import REFUSED
 from testbed.scenario.models import Scenario
 from testbed.scenario.problems import Problem, input_error, nearest, shown
-from testbed.scenario.schema import Option, keys, option_at
+from testbed.scenario.schema import Option, keys, option_at, shorthands
 from testbed.scenario.sections import Section
-from testbed.scenario.serving_keys import SHORT
 from testbed.scenario.transport import without_other_kind
 from testbed.scenario.tree import (
     Leaf,
@@ -166,7 +165,7 @@ def _with_layer_queues(tree: Node) -> Node:
 
 def _written_out(tree: Node) -> Node:
     """Write the mapping for each word that is short for one."""
-    for path, key in SHORT.items():
+    for path, key in shorthands(Scenario).items():
         word = find(tree, path)
         if isinstance(word, Leaf) and not word.null:
             tree = put(tree, path, Table({key: word}, word.place))
@@ -177,7 +176,7 @@ def _checked(tree: Node) -> Scenario:
     try:
         scenario = Scenario.at(to_data(tree), tree)
     except ValidationError as error:
-        found = [_problem(detail, tree) for detail in error.errors(include_url=False)]
+        found = [_problem(detail) for detail in error.errors(include_url=False)]
         raise input_error(tree, found) from None
     problems = list(rules.problems(scenario))
     if problems:
@@ -185,11 +184,8 @@ def _checked(tree: Node) -> Scenario:
     return scenario
 
 
-def _problem(detail: Any, tree: Node) -> Problem:
+def _problem(detail: Any) -> Problem:
     path: Path = tuple(detail["loc"])
-    above = find(tree, path[:-1])
-    if isinstance(above, Leaf) and not above.null:
-        path = path[:-1]  # a single value that stands for a mapping
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == REFUSED:
         return Problem(path, context["wrong"], context["allowed"], context["options"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -37,6 +38,13 @@ def options(model: type[Section], prefix: str = "") -> Iterator[Option]:
 def keys(model: type[Section]) -> tuple[str, ...]:
     """Return the keys of one mapping."""
     return tuple(str(field.alias) for field in model.model_fields.values())
+
+
+@cache
+def shorthands(model: type[Section]) -> Mapping[tuple[str, ...], str]:
+    """Return the places of mappings that a single value may stand for, and whose value it then is."""
+    named = ((option.path, option.model.shorthand) for option in options(model) if option.model is not None)
+    return {tuple(path.split(".")): key for path, key in named if key}
 
 
 def option_at(model: type[Section], path: Path) -> Option | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 
 def option(key: str, default: str, meaning: str) -> Any:
@@ -39,18 +39,13 @@ class For:
 class Section(BaseModel):
     """Base of every mapping: unknown keys are refused, defaults are read like written values.
 
-    A section with a `shorthand` may be written as a single value, which then is that key's. Of the groups of
+    A section with a `shorthand` may be written as a single value, which is then that key's. Of the groups of
     keys in `alternatives` a mapping has one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
     shorthand: ClassVar[str] = ""
     alternatives: ClassVar[tuple[tuple[str, ...], ...]] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _written_short(cls, data: object) -> object:
-        return {cls.shorthand: data} if cls.shorthand and isinstance(data, str) else data
 
 
 def section(key: str, model: type[Section], meaning: str) -> Any:

@@ -7,16 +7,13 @@ Declared like all others (`testbed.scenario.models`); checked across keys in `te
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from testbed.scenario.kinds import Choice, Duration, File, Number, Size, Whole
 from testbed.scenario.sections import Section, option, unset
 from traffic.connectors import BY_LAYER, BY_TOKEN, CONNECTORS, PULL, PUSH, Connector
 from traffic.jobs import ROUND_ROBIN, SHORTEST_QUEUE
 from traffic.placement import PLACEMENTS
-
-SHORT = {("workload", "connector"): "preset", ("workload", "placement"): "policy"}
-"""Mappings that a single word may stand for, and the key it is then the value of."""
 
 _YES_NO = {"true": "", "false": ""}
 _PRESETS = {name: f"{row.meaning} ({row.source})" for name, row in CONNECTORS.items()}
@@ -25,6 +22,8 @@ _OF_PRESET = "; left out: as the preset has it"
 
 class ConnectorKeys(Section):
     """How KV is handed over: a preset, and what differs from it."""
+
+    shorthand: ClassVar[str] = "preset"
 
     preset: Annotated[str, Choice(_PRESETS)] = option("preset", "mooncake", "how KV is handed over")
     starts: Annotated[
@@ -90,6 +89,8 @@ def _flag(word: str | None) -> bool | None:
 
 class PlacementKeys(Section):
     """Which decode host serves a request."""
+
+    shorthand: ClassVar[str] = "policy"
 
     policy: Annotated[str, Choice({name: row.meaning for name, row in PLACEMENTS.items()})] = option(
         "policy", "round-robin", "how the decode host of a request is chosen, when the request is scheduled"

@@ -154,7 +154,9 @@ def test_blocks_and_units_that_are_declared_reach_the_reader(tmp_path: Path) -> 
 
 def test_matrices_become_transfers_between_their_ranks() -> None:
     hosts = ("hosts.prefill.count=1", "hosts.decode.count=1", "hosts.gpus_per_host=2")
-    plan = plan_of(*hosts, f"workload.requests={{kind: trace, path: {DATA}/nixl}}", "workload.model=null")
+    keys = (f"workload.requests={{kind: trace, path: {DATA}/nixl}}", "workload.model=null")
+    scenario = load_scenario("incast", (*hosts, *keys))
+    plan = build_plan(scenario, seed=1, backend="uml", clock="virtual")
     ends = [(item.src, item.src_gpu, item.dst, item.dst_gpu, item.bytes) for item in plan.transfers]
     first = [("p1", 1, "d1", 1, 2**20), ("p1", 2, "d1", 2, 1536)]
     assert ends == [*first, ("p1", 1, "d1", 2, 7), ("p1", 2, "d1", 1, 100), *first]
@@ -169,10 +171,27 @@ def test_matrices_become_transfers_between_their_ranks() -> None:
 
 
 def test_matrices_of_other_sizes_are_refused() -> None:
-    assert refusal("workload.requests.kind=trace", f"workload.requests.path={DATA}/nixl") == (
+    scenario = load_scenario(
+        "incast", ("workload.requests.kind=trace", f"workload.requests.path={DATA}/nixl")
+    )
+    with pytest.raises(InputError) as caught:
+        build_plan(scenario, seed=1, backend="uml", clock="virtual")
+    assert str(caught.value) == (
         f"--set workload.requests.path={DATA}/nixl: workload.requests.path: has matrices of 4 ranks "
-        f"(found {DATA}/nixl); the scenario's hosts have 8 prefill and 2 decode GPUs"
-    ).replace(f"{DATA}/nixl: w", f"{DATA}/nixl: w")
+        f"(found {DATA}/nixl); the scenario's hosts have 8 prefill and 1 decode GPUs"
+    )
+
+
+def test_matrices_pass_through_no_serving_system() -> None:
+    hosts = ("hosts.prefill.count=2", f"workload.requests={{kind: trace, path: {DATA}/nixl}}")
+    with pytest.raises(InputError) as caught:
+        plan_of(*hosts, "workload.decode.slots=3")
+    assert str(caught.value).endswith(
+        ": workload.decode: is not for matrices, whose transfers pass through no serving system; leave it out"
+    )
+    scenario = load_scenario("incast", (*hosts, "hosts.decode.count=2", "workload.placement=random"))
+    with pytest.raises(InputError, match="workload.placement: is not for matrices"):
+        build_plan(scenario, seed=1, backend="uml", clock="virtual")
 
 
 # ---- generated ------------------------------------------------------------------------

@@ -58,7 +58,8 @@ def test_the_command_line_goes_before_the_files(base: Path) -> None:
     scenario = load_scenario("base.yaml", ["workload.requests.kind=trace", "workload.requests.path=t.jsonl"])
     assert written(scenario) == {"kind": "trace", "path": str(base / "t.jsonl")}
     scenario = load_scenario("base.yaml", ["workload.requests.prompt_tokens=7"])
-    assert written(scenario) == {"kind": "burst", "count": 6, "window": "1ms", "prompt_tokens": 7}
+    both = {"window": {"to": "1ms"}, "prompt_tokens": {"fixed": 7}}
+    assert written(scenario) == {"kind": "burst", "count": 6, **both}
 
 
 def test_of_two_sizes_the_later_one_stays(base: Path) -> None:
@@ -104,4 +105,12 @@ def test_what_stands_in_the_same_file_or_after_the_kind_is_refused(base: Path) -
 
 def test_the_same_kind_again_keeps_what_is_the_kinds(base: Path) -> None:
     scenario = extended(base, "{requests: {count: 9}}")
-    assert written(scenario) == {"kind": "burst", "count": 9, "window": "1ms", "kv_bytes": "1mib"}
+    assert written(scenario) == {"kind": "burst", "count": 9, "window": {"to": "1ms"}, "kv_bytes": "1mib"}
+
+
+def test_a_key_of_a_mapping_that_was_written_short(base: Path) -> None:
+    model = load_scenario("base.yaml", ["workload.model.name=qwen3-32b"]).workload.model
+    assert model is not None
+    assert model.name == "qwen3-32b"
+    window = requests_of(load_scenario("base.yaml", ["workload.requests.window.from=200us"])).span_ns
+    assert window == (200_000, 1_000_000)
