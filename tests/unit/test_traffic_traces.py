@@ -291,6 +291,8 @@ def test_a_file_of_no_known_format(tmp_path: Path) -> None:
         "burstgpt: Timestamp, Request tokens, Response tokens; "
         "splitwise: arrival_timestamp, prompt_size, token_size, batch_size; nixl: traffic_patterns"
     )
+    odd = refusal(written(tmp_path, "when\rprompt,answer\n1,2\n"))
+    assert odd.startswith("FILE:1: has no format that is known (found when\\rprompt,answer); ")
     assert refusal(tmp_path) == "FILE: is a folder without metadata.yaml; of folders only NIXL's are read"
 
 

@@ -61,8 +61,11 @@ def first_line(path: str) -> str:
 
 
 def header_names(line: str) -> tuple[str, ...]:
-    """Return the names in a line of column names."""
-    return tuple(name.strip() for name in next(csv.reader([line]), []))
+    """Return the names in a line of column names, none where it is no line of CSV."""
+    try:
+        return tuple(name.strip() for name in next(csv.reader([line]), []))
+    except csv.Error:
+        return ()
 
 
 def columns(path: str, names: Sequence[str]) -> Iterator[tuple[int, list[str]]]:
