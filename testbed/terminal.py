@@ -21,6 +21,7 @@ from testbed.report.numbers import (
     format_percent,
     format_rate,
 )
+from testbed.report.pauses import PLAN_HEAD, plan_rows, sentence
 from testbed.report.requests import bars, scaled_words
 from testbed.report.settings import workload_rows
 from testbed.report.stretches import worst_link
@@ -52,6 +53,7 @@ def plan_text(plan: Plan) -> str:
         *_fabric_lines(plan),
         "",
         *_queue_lines(plan),
+        *_pause_lines(plan),
         "",
         *_transfer_lines(plan),
     ]
@@ -91,6 +93,11 @@ def _queue_lines(plan: Plan) -> list[str]:
         kinds[row] = kinds.get(row, 0) + 1
     rows = [[row[0], str(count), *row[1:]] for row, count in sorted(kinds.items(), key=_path_order)]
     return table(["queues of", "links", "rate", "delay", "K_min", "K_max", "P_max", "limit"], rows)
+
+
+def _pause_lines(plan: Plan) -> list[str]:
+    rows = plan_rows(plan)
+    return ["", *table(PLAN_HEAD, rows)] if rows else []
 
 
 def _path_order(item: tuple[tuple[str, ...], int]) -> int:
@@ -157,7 +164,7 @@ def summary_text(summary: Mapping[str, Any], results: Sequence[Result], record: 
         "",
         *_roce(summary["roce"]),
         *_fidelity(summary["fidelity"]),
-        *_pfc_risk(summary["events"]["xoff"]),
+        *(_paused(summary["pauses"]) or _pfc_risk(summary["events"]["xoff"])),
     ]
     lines += [f"  {'holds' if result.ok else 'FAILS':11} {_result(result)}" for result in results]
     return "\n".join([*lines, f"  report      {record / 'report.html'}"])
@@ -268,6 +275,12 @@ def _total(links: Mapping[str, Mapping[str, Any]], counter: str) -> int | None:
     """Return the sum of a counter, None where a link's is not known."""
     counts = [link[counter] for link in links.values()]
     return None if None in counts else sum(counts)
+
+
+def _paused(pauses: Mapping[str, Any]) -> list[str]:
+    """Say who was paused; nothing in a fabric that drops."""
+    text = sentence(pauses)
+    return textwrap.wrap(text, WIDTH - 2, initial_indent="  paused      ", subsequent_indent=" " * 14)
 
 
 def _pfc_risk(xoff: Mapping[str, Any] | None) -> list[str]:

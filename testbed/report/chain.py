@@ -97,7 +97,7 @@ def _moments(found: Mapping[str, Any], summary: Mapping[str, Any]) -> list[Momen
             "slow",
         ),
         ("the accused queue peaked", found.get("queue_peak_link"), found.get("queue_peak_ms"), "peak"),
-        (_crossed(xoff), xoff["link"], xoff["first_ms"], "xoff"),
+        (_crossed(xoff, summary["pauses"]["lossless"]), xoff["link"], xoff["first_ms"], "xoff"),
         ("the last transfer ended", "", last, "end"),
     )
     return [
@@ -107,13 +107,14 @@ def _moments(found: Mapping[str, Any], summary: Mapping[str, Any]) -> list[Momen
     ]
 
 
-def _crossed(xoff: Mapping[str, Any]) -> str:
+def _crossed(xoff: Mapping[str, Any], lossless: bool) -> str:
     if not xoff["crossings"]:
         return ""
     times = f"{format_count(xoff['crossings'])} time{'s' if xoff['crossings'] > 1 else ''}"
     links = "" if xoff["links"] == 1 else f" on {xoff['links']} links"
     above = f"{format_ms(xoff['total_ms'])} above, {format_ms(xoff['longest_ms'])} at a stretch"
-    return f"XOFF crossed: PFC would have paused the sender ({times}{links}; {above})"
+    paused = "PFC paused" if lossless else "PFC would have paused"
+    return f"XOFF crossed: {paused} the sender ({times}{links}; {above})"
 
 
 def _missing(found: Mapping[str, Any]) -> tuple[str, ...]:

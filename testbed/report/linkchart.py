@@ -12,6 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from testbed.plan.model import Queue
+from testbed.record.pauses import Spans
 from testbed.record.reader import LinkSeries
 from testbed.report import axes, svg
 from testbed.report.binning import Bins, Floats, Ints, bin_edges, bin_increase, bin_level, bin_rate
@@ -53,13 +54,15 @@ class Window:
 
 @dataclass(frozen=True)
 class LinkBins:
-    """One link in bins: backlog in bytes, utilisation as a fraction, counts of packets, marks and drops."""
+    """One link in bins: backlog in bytes, utilisation as a fraction, counts of packets, marks and drops, and
+    the part of the time that a pause held it."""
 
     queue: Bins
     utilisation: Bins
     packets: Ints
     ce_marks: Ints
     drops: Ints
+    held_percent: Ints
 
 
 @dataclass(frozen=True)
@@ -73,17 +76,19 @@ class Label:
 
 @dataclass(frozen=True)
 class LinkChart:
-    """What the page shows of one link: drawings and the labels to their left and right."""
+    """What the page shows of one link: drawings and the labels to their left and right; `held` is None for a
+    port that no pause held."""
 
     queue: Markup
     utilisation: Markup
     ce_marks: Markup
     drops: Markup
+    held: Markup | None
     scale: tuple[Label, ...]
     thresholds: tuple[Label, ...]
 
 
-def bin_link(series: LinkSeries, rate_bps: float, window: Window) -> LinkBins:
+def bin_link(series: LinkSeries, rate_bps: float, window: Window, held: Spans | None = None) -> LinkBins:
     """Bring the samples of a link of `rate_bps` down to the bins of `window`."""
     edges_ns, time_ns = window.edges_ns, series.time_ns
     byte_rate = bin_rate(time_ns, series.bytes, edges_ns)
@@ -93,7 +98,15 @@ def bin_link(series: LinkSeries, rate_bps: float, window: Window) -> LinkBins:
         packets=bin_increase(time_ns, series.packets, edges_ns),
         ce_marks=bin_increase(time_ns, series.ce_marks, edges_ns),
         drops=bin_increase(time_ns, series.drops, edges_ns),
+        held_percent=_held_percent(held, edges_ns),
     )
+
+
+def _held_percent(held: Spans | None, edges_ns: Floats) -> Ints:
+    if held is None:
+        return np.zeros(len(edges_ns) - 1, np.int64)
+    part = held.within_ns(edges_ns[:-1], edges_ns[1:]) / np.diff(edges_ns)
+    return np.ceil(100 * part).astype(np.int64)
 
 
 def draw_link(name: str, bins: LinkBins, queue: Queue | None, top_bytes: float, window: Window) -> LinkChart:
@@ -112,6 +125,7 @@ def draw_link(name: str, bins: LinkBins, queue: Queue | None, top_bytes: float, 
         ),
         ce_marks=_lane(bins.ce_marks, bins.packets, "ce", f"CE marks on {name}"),
         drops=_lane(bins.drops, bins.packets, "drops", f"Drops on {name}"),
+        held=_held_lane(name, bins.held_percent),
         scale=_scale(top_bytes),
         thresholds=_threshold_labels(thresholds, top_bytes),
     )
@@ -136,6 +150,12 @@ def _two_curves(bins: Bins, top: float, height_px: int, label: str, kind: str, l
     )
     names = {"class_": f"curves {kind}", "data_kind": kind, "data_top": f"{top:g}"}
     return svg.drawing(len(bins.mean), height, label, *curves, *lines, **names)
+
+
+def _held_lane(name: str, percent: Ints) -> Markup | None:
+    if not percent.any():
+        return None
+    return _lane(percent, np.full_like(percent, 100), "held", f"Per cent of each bin that {name} was held")
 
 
 def _lane(counts: Ints, packets: Ints, kind: str, label: str) -> Markup:

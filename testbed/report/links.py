@@ -147,7 +147,9 @@ def _group(
     sampled = set(record.link_names)
     used = [link for link in links if not is_idle(figures[link.name])]
     bins = {
-        link.name: bin_link(record.series(link.name), link.rate_bps, window)
+        link.name: bin_link(
+            record.series(link.name), link.rate_bps, window, record.pausings.held.get(link.name)
+        )
         for link in used
         if link.name in sampled
     }

@@ -58,7 +58,8 @@
     const queue = drawing("queue"), use = drawing("utilisation");
     return `${duration(start + (bin + 0.5) * perBin)}: queue max ${bytes(valueAt(queue, "max", bin))}, `
       + `mean ${bytes(valueAt(queue, "mean", bin))}; utilisation ${percent(valueAt(use, "mean", bin))}; `
-      + `CE ${countsOf(drawing("ce"))[bin].toLocaleString("en")}; drops ${countsOf(drawing("drops"))[bin].toLocaleString("en")}`;
+      + `CE ${countsOf(drawing("ce"))[bin].toLocaleString("en")}; drops ${countsOf(drawing("drops"))[bin].toLocaleString("en")}`
+      + (drawing("held") ? `; held ${countsOf(drawing("held"))[bin]} % of the time` : "");
   };
   const showCursor = (bin) => {
     cursor = Math.max(0, Math.min(bins - 1, Math.floor(bin)));
