@@ -70,8 +70,9 @@ def settings_of(plan: Plan) -> Settings:
 
 
 def lanes_of(plan: Plan, transfer: Transfer) -> Lanes:
-    """Return name and rate of what a transfer's source shares with others in its host: the NIC, and its GPU's
-    rail where that is slower."""
+    """Return name and rate of what a transfer's source shares with others and must not outrun: its NIC.
+
+    A slower rail before that holds packets back itself, so that its queue is seen.
+    """
     nic = plan.topology.link(plan.topology.host(transfer.src).nic(transfer.src_nic).up)
-    rail = plan.topology.rail(transfer.src, transfer.src_gpu, transfer.src_nic)
-    return [(link.name, link.rate_bps) for link in (nic, rail) if link is not None]
+    return [(nic.name, nic.rate_bps)]

@@ -125,7 +125,7 @@ class Transport(Section):
     )
     tick_ns: Annotated[int, Duration("0ns", "1ms")] = option(
         "tick",
-        "500ns",
+        "1us",
         "roce: what arrives or falls due within so long is handled together; less is more exact and slower",
     )
 
