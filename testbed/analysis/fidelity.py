@@ -7,12 +7,19 @@ can be as slow as it likes. Called by `summary`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from testbed.analysis.held_rates import held_rates
+from testbed.analysis.lab_checks import (
+    Check,
+    check_departures,
+    check_host_queue,
+    check_packets,
+    check_processors,
+    check_stray_drops,
+)
 from testbed.analysis.losses import path_is_known
 from testbed.analysis.roce import roce_problems
 from testbed.analysis.stats import NS_PER_MS, Floats
@@ -51,16 +58,6 @@ as the rate is, and twice the one per cent at which completions are compared is 
 COUNTED_SHARE = 0.99
 """A link must have counted at least this share of the payload that arrived over it. Headers come on top, so
 only a counter that missed packets, or a wrong path, is below."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of one check; `detail` is a sentence with the figures, and the reason where `ok` is
-    False."""
-
-    name: str
-    ok: bool
-    detail: str
 
 
 def fidelity(record: Record) -> dict[str, Any]:
@@ -150,7 +147,10 @@ def check_congestion_control(record: Record) -> Check:
 
 
 def check_marking(record: Record) -> Check:
-    """With ECN, queues that stood above K_min marked something."""
+    """With ECN, queues that stood above K_min marked something; DCTCP has it."""
+    transport = record.plan.transport
+    if transport.congestion_control == "dctcp" and not transport.ecn and transport.kind == "tcp":
+        return Check("marking", False, "dctcp ran without ECN: nothing was marked, so it is another control")
     silent = [
         f"{queue.link} (about {expected:.0f} expected)"
         for queue in record.plan.queues
@@ -309,6 +309,11 @@ CHECKS: tuple[Callable[[Record], Check], ...] = (
     check_counted,
     check_not_too_fast,
     check_rates,
+    check_packets,
+    check_stray_drops,
+    check_host_queue,
+    check_processors,
+    check_departures,
 )
 
 

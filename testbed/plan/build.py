@@ -102,7 +102,7 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
         routing=_routing(scenario, seed),
         transfers=transfers,
         background=background,
-        measure=_measure(scenario),
+        measure=_measure(scenario, clock, transfers, topology),
         deadline=_deadline(scenario, ideal_ns, background),
         ideal_last_end_ns=ideal_ns,
         expectations=scenario.expect,
@@ -157,9 +157,14 @@ def _routing(scenario: Scenario, seed: int) -> Routing:
     return Routing(routing.policy, hashed, _hash_seed(seed), tuple(pins), poll_ns)
 
 
-def _measure(scenario: Scenario) -> Measure:
-    measure = scenario.measure
-    return Measure(measure.interval_ns, measure.progress_ns, measure.departures)
+def _measure(scenario: Scenario, clock: str, transfers: tuple[Transfer, ...], topology: Topology) -> Measure:
+    """On a real clock the gaps of the port to the host that receives most are looked at as well."""
+    measure, received = scenario.measure, Counter[str]()
+    for transfer in transfers:
+        received[topology.host(transfer.dst).nic(transfer.dst_nic).down] += transfer.wire_bytes
+    busiest = [name for name, _ in received.most_common(1)] if clock == "real" else []
+    departures = tuple(dict.fromkeys([*measure.departures, *busiest]))
+    return Measure(measure.interval_ns, measure.progress_ns, departures)
 
 
 def _hash_seed(seed: int) -> int:

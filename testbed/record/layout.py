@@ -28,6 +28,8 @@ ROCE_COUNTERS = "raw/roce-counters.json"
 PAUSES = "raw/pauses.bin"
 DEADLOCK = "raw/deadlock.json"
 """Of a lossless fabric: every pause, and the circle of paused ports that ended the run, if there was one."""
+STRAY_DROPS = "raw/stray-drops.json"
+PROCESSORS = "raw/processors.json"
 LOGS = "logs"
 
 SUMMARY = "summary.json"

@@ -155,6 +155,27 @@ class Record:
         rise = group.rows[-1] - group.rows[0]
         return {name: int(rise[column + 1 + at]) for at, name in enumerate(layout.SAMPLE_FIELDS[1:])}
 
+    @cached_property
+    def stray_drops(self) -> Mapping[str, int]:
+        """How many packets were lost outside the queues, by place; empty where none was."""
+        if not (self.path / layout.STRAY_DROPS).exists():
+            return {}
+        try:
+            return codec.read_mapping(self.path, layout.STRAY_DROPS)
+        except Damage as damage:
+            return {str(damage): 1}
+
+    @cached_property
+    def processors(self) -> tuple[tuple[int, float], ...]:
+        """When a second ended (laboratory ns) and how idle it was; on a real clock only."""
+        if not (self.path / layout.PROCESSORS).exists():
+            return ()
+        try:
+            rows = codec.read_json(self.path, layout.PROCESSORS)
+            return tuple((int(moment), float(idle)) for moment, idle in rows)
+        except (Damage, TypeError, ValueError):
+            return ((0, 0.0),)
+
     def departures(self, link: str) -> Departures:
         """Return every packet that left `link`; InputError when they were not recorded, or not readably."""
         name = layout.departure_rows(link)

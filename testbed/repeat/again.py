@@ -10,6 +10,7 @@ from typing import Any
 
 from testbed.analysis import write_outputs
 from testbed.errors import InputError
+from testbed.plan.codec import from_json
 from testbed.plan.model import Plan
 from testbed.record import layout
 from testbed.record.reader import Record
@@ -101,7 +102,9 @@ def open_record(folder: Path) -> Record:
 def repeat(record: Record, out: Path, tell: Tell, command: Sequence[str]) -> Comparison:
     """Run the plan of `record` again, with its own seed, into `out`, and compare."""
     scenario = (record.path / layout.SCENARIO).read_text(encoding="utf-8")
-    run_plan(record.plan, scenario, out, tell, command=command)
+    # Not the record's own: its transfers are those that were served.
+    plan = from_json((record.path / layout.PLAN).read_text(encoding="utf-8"))
+    run_plan(plan, scenario, out, tell, command=command)
     write_outputs(Record.open(out))
     return Comparison(
         tuple(differences(record.path, out)),

@@ -30,6 +30,7 @@ from testbed.lab.hosts import device_to_bind, namespace, tcp_counters
 from testbed.lab.ovs import datapath_flows
 from testbed.lab.qdiscs import service_of
 from testbed.lab.stages import priority_of, window_of
+from testbed.lab.stray import kernel_drops, stray_drops
 from testbed.lab.system import go_first, network_namespace, power_off, wait_until
 from testbed.plan.codec import from_json
 from testbed.plan.dilation import dilated
@@ -40,6 +41,7 @@ from testbed.run.capture import Captures, capture_main
 from testbed.run.departures import departures_main
 from testbed.run.pauser import pauser_main
 from testbed.run.probe import probe_main
+from testbed.run.processor import processor_main
 from topologies.model import Host
 from traffic.tcp_replay import Endpoint, Flow, Replay
 
@@ -274,7 +276,7 @@ def run_traffic(
     captures: Captures = NO_CAPTURES,
 ) -> None:
     """Run the workload in a lab that is up, and write everything measured."""
-    logs = record / layout.LOGS
+    logs, dropped = record / layout.LOGS, kernel_drops()
     gc.collect()
     gc.freeze()  # forked children touch fewer of the parent's pages
     probe = spawn("probe", lambda ready, epoch: probe_main(plan, record, ready, epoch), logs)
@@ -283,6 +285,8 @@ def run_traffic(
         watchers.append(spawn("departures", partial(departures_main, plan, record), logs))
     if plan.pausing:
         watchers.append(spawn("pauses", lambda ready, epoch: pauser_main(plan, record, ready, epoch), logs))
+    if plan.clock == "real":
+        watchers.append(spawn("processor", partial(processor_main, record), logs))
     workers = [spawn("traffic", replay_program(plan, record), logs)]
     if plan.background:
         workers.append(spawn("background", background_program(plan, record, work_dir), logs))
@@ -302,6 +306,8 @@ def run_traffic(
     (record / layout.DATAPATH_FLOWS).write_text(datapath_flows())
     counters = {host.name: tcp_counters(host.name) for host in plan.topology.hosts}
     (record / layout.TCP_COUNTERS).write_text(json.dumps(counters, indent=1) + "\n")
+    stray = stray_drops([host.name for host in plan.topology.hosts], dropped)
+    (record / layout.STRAY_DROPS).write_text(json.dumps(stray, indent=1) + "\n")
     _require_finished(plan, record)
 
 

@@ -62,7 +62,7 @@ class Setting:
 
 SLOW = Setting("100mbit", 100_000_000, 20, 250, "32mib", 1_000_000_000, "1ms")
 MIDDLE = Setting("1gbit", 1_000_000_000, 20, 100, "16mib", 100_000_000, "50us")
-FAST = Setting("10gbit", 10_000_000_000, 65, 100, "32mib", 10_000_000, "10us")
+FAST = Setting("10gbit", 10_000_000_000, 65, 100, "96mib", 40_000_000, "10us")
 
 
 @dataclass(frozen=True)

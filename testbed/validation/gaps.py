@@ -10,8 +10,7 @@ import math
 
 import numpy as np
 
-from testbed.analysis.stats import Floats
-from testbed.record.reader import Record
+from testbed.analysis.gaps import backlogged_gaps, percentile
 from testbed.validation.bench import Bench
 from testbed.validation.cases import Case
 from testbed.validation.rows import Row, at_most
@@ -47,7 +46,7 @@ def gaps(bench: Bench, name: str, rate_bps: int, mtu: int, size: str, interval: 
     unit = max(1, math.ceil(UNIT_NS / frame_ns))
     # A link that has got a packet away early pays for it with the next: two steps and the bucket, in all.
     bound_ns = BUCKET_NS + 2 * STEP_NS
-    measured, ideal = departures(record, 1)
+    measured, ideal = backlogged_gaps(record, PORT, 1)
     rows = [
         at_most(
             f"gaps.{name}.frame",
@@ -59,7 +58,7 @@ def gaps(bench: Bench, name: str, rate_bps: int, mtu: int, size: str, interval: 
             source="docs/lab.md",
         )
     ]
-    measured, ideal = departures(record, unit)
+    measured, ideal = backlogged_gaps(record, PORT, unit)
     burst = "a frame" if unit == 1 else f"{unit} frames"
     rows.append(
         at_most(
@@ -73,34 +72,6 @@ def gaps(bench: Bench, name: str, rate_bps: int, mtu: int, size: str, interval: 
         )
     )
     return rows
-
-
-def departures(record: Record, unit: int) -> tuple[Floats, Floats]:
-    """Return measured and ideal ns of each `unit` packets in a row that left while the port had a backlog.
-
-    A packet leaves when the one before it has been sent: the time from packet i to i + unit is that of the
-    packets i to i + unit - 1. The port is backlogged from one sample to the next when both saw what it sends
-    meanwhile, and so did those around them.
-    """
-    left, series = record.departures(PORT), record.series(PORT)
-    rate_bps = record.plan.topology.link(PORT).rate_bps
-    level = max(2 * (record.plan.mtu + 14), rate_bps * record.plan.measure.interval_ns / 8e9)
-    high = series.backlog_bytes > level
-    steady = high[:-1] & high[1:]
-    slot = np.clip(np.searchsorted(series.time_ns, left.time_ns, "right") - 1, 0, len(steady) - 1)
-    inside = (left.time_ns >= series.time_ns[0]) & (left.time_ns < series.time_ns[-1])
-    busy = np.cumsum(np.concatenate(([0], ~(steady[slot] & inside))))
-    sent = np.concatenate(([0], np.cumsum(left.frame_bytes)))
-    count = len(left.time_ns) - unit
-    measured = (left.time_ns[unit:] - left.time_ns[:-unit]).astype(np.float64)
-    ideal = (sent[unit : unit + count] - sent[:count]) * 8e9 / rate_bps
-    whole = busy[unit + 1 : unit + 1 + count] == busy[:count]
-    return measured[whole], ideal[whole]
-
-
-def percentile(values: Floats, q: float) -> float:
-    """Return a percentile; no number when there are no values, so that no bound holds."""
-    return float(np.percentile(values, q)) if len(values) else math.nan
 
 
 CASES = tuple(

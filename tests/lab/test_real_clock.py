@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.ovs]
 SCENARIO = Path(__file__).parents[1] / "data/scenarios/good/small-incast.yaml"
 REAL = ("--backend", "uml", "--clock", "real")
 SLOWED = ["dilation=1000"]
-BUSY = {"sampling", "rates"}
+BUSY = {"sampling", "rates", "processors", "departures"}
 """The checks that fail on a machine that cannot keep up."""
 
 LAST_END_SHARE = 0.02

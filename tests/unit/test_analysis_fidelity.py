@@ -132,7 +132,12 @@ def test_marking(folder: Path) -> None:
 def test_no_marks_are_expected_without_ecn_or_without_a_queue(folder: Path) -> None:
     record = _edited(Record.open(folder), "leaf3-d1", "ce_marks", lambda marks: 0 * marks)
     short = _edited(record, "leaf3-d1", "backlog_bytes", lambda backlog: np.minimum(backlog, 100_000))
-    off = replace(record, plan=replace(record.plan, transport=replace(record.plan.transport, ecn=False)))
+    off = replace(
+        record,
+        plan=replace(
+            record.plan, transport=replace(record.plan.transport, congestion_control="cubic", ecn=False)
+        ),
+    )
     assert "marking" not in _failed(short)
     assert "marking" not in _failed(off)
 

@@ -157,7 +157,7 @@ def test_dilation() -> None:
     assert slow.transfers[0].bytes == plan.transfers[0].bytes
     assert slow.queues == plan.queues
     assert slow.transport.rto_min_ns == 10**9
-    assert slow.measure == Measure(20_000_000, 100_000_000)
+    assert (slow.measure.interval_ns, slow.measure.progress_ns) == (20_000_000, 100_000_000)
     assert slow.deadline == Deadline(1000 * plan.deadline.scenario_ns, 600.0)
     assert slow.ideal_last_end_ns == 1000 * plan.ideal_last_end_ns
     flow = slow.background[0]
