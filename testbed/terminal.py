@@ -120,7 +120,10 @@ def _transfer_lines(plan: Plan) -> list[str]:
     more = len(plan.transfers) - LISTED
     total = format_bytes(sum(transfer.bytes for transfer in plan.transfers))
     rest = f" ({more} more not listed)" if more > 0 else ""
-    return [*lines, f"  {format_count(len(plan.transfers))} transfers, {total} in all{rest}"]
+    lines.append(f"  {format_count(len(plan.transfers))} transfers, {total} in all{rest}")
+    if plan.crossing:
+        lines.append(f"  {format_count(len(plan.crossing))} of them over a NIC that is not their GPU's own")
+    return lines
 
 
 def _nic(plan: Plan, host: str, number: int) -> str:

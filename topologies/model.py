@@ -80,6 +80,10 @@ class Host:
         """Return a NIC by its number from 1."""
         return self.nics[number - 1]
 
+    def owns(self, gpu: int, nic: int) -> bool:
+        """Return whether the NIC is that of the GPU, both from 1."""
+        return nic in self.affinity[gpu - 1 : gpu]
+
     @property
     def leaf(self) -> str:
         """The leaf of its first NIC."""
@@ -165,7 +169,7 @@ class Topology:
         return self._stage([f"{at}-{inner}" for inner in self._inner(host, gpu, nic)])
 
     def _inner(self, host: str, gpu: int, nic: int) -> tuple[str, str]:
-        own = nic in self.host(host).affinity[gpu - 1 : gpu]
+        own = self.host(host).owns(gpu, nic)
         return f"{host}g{gpu}", f"{host}{MEMORY if own else FAR}"
 
     def _stage(self, names: Sequence[str]) -> Link | None:

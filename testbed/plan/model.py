@@ -263,3 +263,14 @@ class Plan:
     workload: Workload | None = None
     loss: float = 0.0
     pausing: Pausing | None = None
+
+    @property
+    def crossing(self) -> tuple[int, ...]:
+        """The ids of the transfers at one of whose ends a GPU uses a NIC that is not its own."""
+        host = {host.name: host for host in self.topology.hosts}
+        return tuple(
+            item.id
+            for item in self.transfers
+            if not host[item.src].owns(item.src_gpu, item.src_nic)
+            or not host[item.dst].owns(item.dst_gpu, item.dst_nic)
+        )

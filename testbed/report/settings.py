@@ -170,6 +170,8 @@ def _workload(plan: Plan) -> Iterator[tuple[str, str]]:
         yield from workload_rows(plan.workload)
     sizes = sorted({transfer.bytes for transfer in plan.transfers})
     yield "transfers", format_count(len(plan.transfers))
+    if crossing := [str(number) for number in plan.crossing]:
+        yield "over another GPU's NIC", f"{len(crossing)}: {some(crossing)}"
     if sizes:
         starts = [transfer.start_ns for transfer in plan.transfers]
         yield "bytes of each", _span(format_bytes(sizes[0]), format_bytes(sizes[-1]))

@@ -207,6 +207,10 @@ becomes a queue of its own, one for each GPU, or one for all of them where it is
 placement of blocks comes on top: a block that needs 8 us to arrive and 2 us to be placed lands at 8/10 of
 the rate, because one block is placed before the next one arrives.
 
+A host with several NICs has its GPUs' own NICs by `hosts.affinity`. Where a transfer names another
+(`from_nic`, `to_nic`), the way is `gpu_to_far_nic` or `nic_to_far_gpu`, `gdr-other-numa` unless it is given,
+with a queue beside the other NIC's own.
+
 The computed rates are upper limits of a link, the others are what somebody measured on one platform, and
 yours may differ by a factor of two, most of all across sockets. Where sources disagree the slower
 comparable figure is taken, so a verdict against a stretch inside a host rests on a preset that may be too

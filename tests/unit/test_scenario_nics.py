@@ -10,9 +10,11 @@ from controller.document import controller_document, parse_document
 from testbed.plan.build import build_plan
 from testbed.plan.codec import from_json, to_json
 from testbed.plan.model import Plan, Transfer
+from testbed.report.settings import setting_tables
 from testbed.scenario import load_scenario
 from testbed.scenario.nics import End, Ends, crossings
 from testbed.scenario.placement import leaf_spine
+from testbed.terminal import plan_text
 
 HOSTS = ("hosts.prefill.count=2", "hosts.decode.count=2", "hosts.gpus_per_host=4", "hosts.nics_per_host=2")
 RAILS = (*HOSTS, "hosts.rail_optimised=true")
@@ -95,6 +97,23 @@ def test_a_host_takes_a_port_for_each_nic() -> None:
     assert (spec.prefill_leaves, spec.decode_leaves) == ((1, 1), (2, 2))
     rails = leaf_spine(load_scenario("incast", RAILS))
     assert (rails.prefill_leaves, rails.decode_leaves, rails.rail_optimised) == ((1, 1), (1, 1), True)
+
+
+def test_who_uses_a_nic_that_is_not_his_gpus_is_told() -> None:
+    plan = plan_of(
+        *RAILS,
+        *listed(
+            "{from: p1, to: d1, bytes: 1mib, from_gpu: 1}",
+            "{from: p1, to: d1, bytes: 1mib, from_gpu: 1, from_nic: 2}",
+            "{from: p1, to: d1, bytes: 1mib, from_gpu: 3, to_gpu: 4, to_nic: 1}",
+        ),
+    )
+    assert plan.crossing == (1, 2)
+    assert "  2 of them over a NIC that is not their GPU's own" in plan_text(plan).splitlines()
+    rows = {name: value for table in setting_tables(plan) for name, value in table.rows}
+    assert rows["over another GPU's NIC"] == "2: 1, 2"
+    assert rows["NICs of each host"] == "2: GPU 1 NIC 1, GPU 2 NIC 1, GPU 3 NIC 2, GPU 4 NIC 2"
+    assert "over a NIC" not in plan_text(plan_of(*RAILS))
 
 
 def test_alone_a_transfer_has_the_delays_of_the_way_between_its_nics() -> None:
