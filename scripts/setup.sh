@@ -2,11 +2,12 @@
 # Sets this checkout up: Debian packages, the Python environments, the lab's kernel. Run again, it
 # does only what is missing, and nothing within two seconds when nothing is.
 #
-#   scripts/setup.sh [PART...]     parts: packages, python, kernel, all (the default)
+#   scripts/setup.sh [PART...]     parts: packages, python, kernel, all (the default: these three), and
+#                                  vm: QEMU and Debian's kernel for scripts/vm.sh (some 500 MB)
 #
 # Variables:
 #   KV_SETUP           the parts, where none is given as an argument (KV_SETUP=python,kernel)
-#   KV_TESTS           set: with the packages that only tests need (as in CI, where CI is set)
+#   KV_TESTS           set: with what only tests need, vm among it (as in CI, where CI is set)
 #   KV_KERNEL_SOURCE, KV_KERNEL_CACHE, KV_KERNEL_JOBS: see scripts/build-kernel.sh
 #
 # Root (or sudo) is needed only while packages are missing. Exit 3: something is missing that this
@@ -204,14 +205,23 @@ setup_shim() {
   "$root/scripts/build-kernel.sh" --shim >/dev/null
 }
 
+# ---- The virtual machine of scripts/vm.sh
+
+setup_vm() {
+  packages=(qemu-system-x86 busybox-static kmod)
+  # Set: no kernel source is wanted for this.
+  KV_KERNEL_SOURCE=${KV_KERNEL_SOURCE:-none} setup_packages
+  "$root/scripts/vm.sh" --setup || exit 3
+}
+
 # ---- Parts
 
 [ $# -gt 0 ] || IFS=', ' read -ra arguments <<<"${KV_SETUP:-all}"
 [ $# -eq 0 ] || arguments=("$@")
 for part in "${arguments[@]}"; do
   case $part in
-    packages | python | kernel | all) ;;
-    *) say "unknown part '$part'; the parts are packages, python, kernel, all"; exit 2 ;;
+    packages | python | kernel | vm | all) ;;
+    *) say "unknown part '$part'; the parts are packages, python, kernel, vm, all"; exit 2 ;;
   esac
 done
 
@@ -226,3 +236,8 @@ fi
 if wants packages; then setup_packages; fi
 if wants python; then setup_python; fi
 if wants kernel; then setup_kernel; else setup_shim; fi
+if [[ " ${arguments[*]} " == *" vm "* ]]; then
+  setup_vm
+elif wants all && [ -n "${CI:-}${KV_TESTS:-}" ]; then
+  (setup_vm) || say "no virtual machine: the tests that boot one will say so"
+fi

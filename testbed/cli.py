@@ -12,11 +12,13 @@ import shutil
 import signal
 import sys
 import tempfile
+import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from testbed.clocks_command import add_clocks
 from testbed.errors import ExpectationError, InputError, MeasurementError, TestbedError
 from testbed.progress import Progress, write
 from testbed.regress.commands import add_commands
@@ -39,7 +41,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     _add(commands, "list", "the shipped scenarios", _list, as_json=True)
-    _add(commands, "doctor", "what this machine has and lacks", _doctor, as_json=True)
+    doctor = _add(commands, "doctor", "what this machine has and lacks", _doctor, as_json=True)
+    doctor.add_argument(
+        "--budget", action="store_true", help="measure what it forwards on a real clock, for `plan`"
+    )
     plan = _add(commands, "plan", "all that would happen; starts nothing", _plan, as_json=True)
     _add_scenario(plan)
     plan.add_argument("--nixl", metavar="DIR", type=Path, help="write the transfers as NIXL's matrices")
@@ -67,6 +72,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_commands(partial(_add, commands), _seed)
     add_validation(partial(_add, commands))
     add_rerun(partial(_add, commands))
+    add_clocks(partial(_add, commands))
     clean = _add(commands, "clean", "remove what interrupted runs left behind", _clean)
     clean.add_argument(
         "folder", metavar="DIR", type=Path, nargs="?", default=RUNS, help="where runs are kept"
@@ -148,7 +154,26 @@ def _list(options: argparse.Namespace) -> int:
 def _doctor(options: argparse.Namespace) -> int:
     from testbed.doctor import run_doctor
 
+    if options.budget:
+        return _budget(options)
     return run_doctor(options.json, _boot_check)
+
+
+def _budget(options: argparse.Namespace) -> int:
+    """Measure this machine's budget of packets on a real clock."""
+    from dataclasses import asdict
+
+    from testbed.run.calibrate import measure
+    from testbed.run.launch import resolve_backend
+
+    backend, _ = resolve_backend("auto", "real")
+    progress = Progress(quiet=options.json)
+    try:
+        budget = measure(backend, progress.step)
+    finally:
+        progress.end()
+    print(json.dumps(asdict(budget)) if options.json else f"{backend}, real clock: {budget.words}")
+    return 0
 
 
 def _boot_check() -> None:
@@ -185,6 +210,11 @@ def _plan(options: argparse.Namespace) -> int:
 
         write_matrices(plan, options.nixl)
     print(to_json(plan) if options.json else plan_text(plan))
+    if plan.clock == "real" and not options.json:
+        from testbed.plan.budget import advice
+        from testbed.run.calibrate import known
+
+        print("\n".join(textwrap.wrap(advice(plan, known(plan.backend)), 78, initial_indent="  ")))
     return 0
 
 

@@ -14,7 +14,7 @@ PACKAGES = [
     "mininet", "openvswitch-switch", "iproute2", "ethtool", "iperf3", "iputils-ping", "user-mode-linux",
     "tshark", "python3-venv", "flex", "bison", "bc", "libelf-dev", "xz-utils", "gcc", "make", "libc6-dev",
 ]  # fmt: skip
-SCRIPTS = ["scripts/setup.sh", "scripts/build-kernel.sh", ".ci/run"]
+SCRIPTS = ["scripts/setup.sh", "scripts/build-kernel.sh", "scripts/vm.sh", ".ci/run"]
 
 
 class Checkout:
@@ -186,8 +186,22 @@ def test_packages_and_environments_are_separate_parts(checkout: Checkout) -> Non
     assert [line for line in checkout.calls if "apt-get" in line] == []
 
 
+def test_the_virtual_machine_is_a_part_of_its_own(checkout: Checkout) -> None:
+    machine = checkout.folder / "scripts/vm.sh"
+    machine.write_text(f'#!/bin/sh\necho "vm $*" >>{checkout.log}\n')
+    machine.chmod(0o755)
+    status, message = checkout.run("vm")
+    assert (status, message.splitlines()[0]) == (
+        3,
+        "setup: packages are missing and this user cannot become root: qemu-system-x86 busybox-static kmod",
+    )
+    checkout.installed([*PACKAGES, "qemu-system-x86", "busybox-static", "kmod"])
+    assert checkout.run("vm") == (0, "")
+    assert checkout.calls == ["vm --setup"]
+
+
 def test_an_unknown_part_is_refused(checkout: Checkout) -> None:
-    message = "setup: unknown part 'kernels'; the parts are packages, python, kernel, all\n"
+    message = "setup: unknown part 'kernels'; the parts are packages, python, kernel, vm, all\n"
     assert checkout.run("packages", "kernels") == (2, message)
     assert checkout.run(KV_SETUP="kernels") == (2, message)
 
