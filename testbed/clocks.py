@@ -44,7 +44,7 @@ class Figures:
 
 @dataclass(frozen=True)
 class Row:
-    """One run. `failed` names the checks of its validity that failed; `cpu`: how many processors it kept busy."""
+    """One run. `failed` names its checks of validity that failed; `cpu`: how many processors it kept busy."""
 
     clock: str
     dilation: float

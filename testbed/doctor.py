@@ -8,6 +8,7 @@ a kernel only, so that it still answers where the rest cannot be imported.
 
 from __future__ import annotations
 
+import errno
 import json as json_module
 import os
 import sys
@@ -71,6 +72,18 @@ PTRACE_PROBE = (
     "import ctypes, sys; libc = ctypes.CDLL(None, use_errno=True); "
     "sys.exit(ctypes.get_errno() if libc.ptrace(0, 0, 0, 0) else 0)"
 )
+
+
+NEW_NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork"]
+
+# A socket that is to use DCTCP; its status is the errno.
+DCTCP_PROBE = """
+import socket, sys
+try:
+    socket.socket().setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"dctcp")
+except OSError as error:
+    sys.exit(error.errno)
+"""
 
 
 @dataclass(frozen=True)
@@ -217,10 +230,31 @@ def _native(machine: Machine) -> Iterator[Check]:
     root = machine.effective_uid == 0
     found = "yes" if root else f"user {machine.effective_uid}"
     yield _check("root", root, found, "run as root, or use the backend uml", (NATIVE,))
+    yield _namespaces(machine)
     for module, option in MODULES.items():
         where = machine.kernel_module(module, option)
         remedy = f"load it (modprobe {module}) or use the backend uml"
         yield _check(f"module {module}", where is not None, where or "not found", remedy, (NATIVE,))
+
+
+    yield _dctcp(machine)
+
+
+def _namespaces(machine: Machine) -> Check:
+    status, said = machine.run([*NEW_NAMESPACES, "true"])
+    remedy = "run where namespaces may be made (a container: --privileged), or use the backend uml"
+    return _check("namespaces", status == 0, "can be made" if status == 0 else said, remedy, (NATIVE,))
+
+
+def _dctcp(machine: Machine) -> Check:
+    """Ask a socket in a new network namespace, as every connection of a lab does: not all kernels let it."""
+    status, said = machine.run([*NEW_NAMESPACES, sys.executable, "-c", DCTCP_PROBE])
+    if status == errno.ENOENT and machine.kernel_module("tcp_dctcp", MODULES["tcp_dctcp"]):
+        return _check("dctcp in namespaces", True, "asked for once the module is loaded", "", (NATIVE,))
+    refused = f"refused ({os.strerror(status)})" if status > 0 else f"could not be tried: {said}"
+    remedy = "load it (modprobe tcp_dctcp) and run as the machine's root, or use the backend uml"
+    found = "can be chosen" if status == 0 else refused
+    return _check("dctcp in namespaces", status == 0, found, remedy, (NATIVE,))
 
 
 def _boot(boot_check: Callable[[], None], found: list[Check]) -> Check:

@@ -61,17 +61,22 @@ def missing() -> list[str]:
         return ["it needs root: use sudo, or --backend uml"]
     problems = [f"no {tool}: run scripts/setup.sh" for tool in TOOLS if shutil.which(tool) is None]
     if not problems:
-        problems += [f"the kernel has no {name}: {why}" for name, why in _missing_modules()]
+        absent = _missing_modules()
+        if absent:
+            problems.append(f"the kernel has no {', '.join(absent)}: {_OTHER_KERNEL}")
     return problems
 
 
-def _missing_modules() -> list[tuple[str, str]]:
-    wanted = []
-    for name in MODULES:
-        done = subprocess.run(["modprobe", "-n", "-q", name], capture_output=True, check=False)
-        if done.returncode and not _present(name):
-            wanted.append((name, "boot a kernel with this module, or use --backend uml"))
-    return wanted
+_OTHER_KERNEL = "boot a kernel with these modules, or use --backend uml or scripts/vm.sh"
+
+
+def _missing_modules() -> list[str]:
+    return [name for name in MODULES if not _present(name) and not _loadable(name)]
+
+
+def _loadable(module: str) -> bool:
+    done = subprocess.run(["modprobe", "-n", "-q", module], capture_output=True, check=False)
+    return not done.returncode
 
 
 def _present(module: str) -> bool:

@@ -1,7 +1,7 @@
 """The native backend, run by a stock guest kernel in the place of a machine with root and modules.
 
-One guest does it all: a run without modules, a whole run, and a run that is killed. What the guest noted
-is looked at afterwards.
+One guest does it all: a run without modules, a prompt, a whole run, and two side by side of which one is
+killed. What the guest noted is looked at afterwards.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from testbed.lab.kernels import DISTRIBUTION_MODULES, distribution_kernel
+from testbed.lab.kernels import DISTRIBUTION_MODULES, MODULES, distribution_kernel
 from testbed.lab.uml import command, link_shim, memory_dir
 
-pytestmark = [pytest.mark.slow, pytest.mark.ovs]
+pytestmark = [pytest.mark.slow, pytest.mark.ovs, pytest.mark.timeout(330)]
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = ROOT / "tests/data/scenarios/good/small-incast.yaml"
 SCRIPT = ROOT / "tests/data/guest/native.sh"
 MEMORY_MB = 900
-TIMEOUT_S = 170
+TIMEOUT_S = 320
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +71,8 @@ def _json(guest: Path, name: str) -> Any:
 def test_without_modules_it_says_so_and_starts_nothing(guest: Path) -> None:
     assert _read(guest, "no-modules.status") == "3\n"
     assert _read(guest, "no-modules.err") == (
-        "testbed: the native backend cannot run here: the kernel has no openvswitch: "
-        "boot a kernel with this module, or use --backend uml\n"
+        f"testbed: the native backend cannot run here: the kernel has no {', '.join(MODULES)}: "
+        "boot a kernel with these modules, or use --backend uml or scripts/vm.sh\n"
     )
     assert not (guest / "no-modules").exists()
 
@@ -101,6 +101,21 @@ def test_every_connection_ran_dctcp_without_a_change_to_the_machine(guest: Path)
 
 def test_nothing_is_left_after_a_run(guest: Path) -> None:
     assert _read(guest, "after-run.txt") == _read(guest, "before.txt")
+
+
+def test_commands_are_run_at_the_prompt(guest: Path) -> None:
+    assert _read(guest, "shell.status") == "0\n", _read(guest, "shell.err")
+    said = _read(guest, "shell.out")
+    assert "1 packets transmitted, 1 received, 0% packet loss" in said
+    assert _read(guest, "after-shell.txt") == _read(guest, "before.txt")
+
+
+def test_a_run_beside_the_one_that_was_killed_came_to_its_end(guest: Path) -> None:
+    during = _read(guest, "during.txt").splitlines()
+    assert len([line for line in during if line.startswith("ovs-vswitchd")]) == 2
+    summary = _json(guest, "beside/summary.json")
+    assert (summary["transfers"]["completed"], summary["verdict"]["segment"]) == (4, "dest-leaf")
+    assert _read(guest, "beside.status") in ("0\n", "4\n")
 
 
 def test_nothing_is_left_after_the_command_was_killed(guest: Path) -> None:

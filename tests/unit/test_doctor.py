@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -107,6 +108,13 @@ CASES = [
     ({"statuses": {"ptrace": 1}}, "ptrace", "refused (Operation not permitted)", ("native",)),
     ({"uid": 1000}, "root", "user 1000", ("uml/virtual", "uml/real")),
     ({"lacks": {"sch_red"}}, "module sch_red", "not found", ("uml/virtual", "uml/real")),
+    ({"statuses": {"fork true": 1}}, "namespaces", "", ("uml/virtual", "uml/real")),
+    (
+        {"statuses": {"TCP_CONGESTION": 1}},
+        "dctcp in namespaces",
+        "refused (Operation not permitted)",
+        ("uml/virtual", "uml/real"),
+    ),
 ]
 
 
@@ -247,3 +255,10 @@ def test_only_the_standard_library_and_the_search_for_a_kernel_are_imported() ->
 
 def test_every_module_a_lab_loads_is_looked_for() -> None:
     assert set(doctor.MODULES) == set(kernels.MODULES)
+
+
+def test_dctcp_that_is_not_loaded_yet_is_no_problem() -> None:
+    asked = FakeMachine(statuses={"TCP_CONGESTION": errno.ENOENT})
+    assert failing(asked) == {}
+    nowhere = FakeMachine(statuses={"TCP_CONGESTION": errno.ENOENT}, lacks={"tcp_dctcp"})
+    assert list(failing(nowhere)) == ["module tcp_dctcp", "dctcp in namespaces"]

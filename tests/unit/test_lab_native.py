@@ -53,8 +53,8 @@ def test_every_missing_module_is_named(machine: dict[str, Any]) -> None:
     machine["modules"] = {"sch_no_such", "openvswitch"} | set(MODULES)
     found = native.missing()
     absent = [name for name in MODULES if not Path("/sys/module", name).exists()]
-    remedy = "boot a kernel with this module, or use --backend uml"
-    assert found == [f"the kernel has no {name}: {remedy}" for name in absent]
+    remedy = "boot a kernel with these modules, or use --backend uml or scripts/vm.sh"
+    assert found == [f"the kernel has no {', '.join(absent)}: {remedy}"]
     assert "sch_red" in absent
 
 
