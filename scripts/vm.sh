@@ -118,8 +118,8 @@ qemu() { # ACCEL EXTRA...
   shift
   case $accel in
     kvm) words=(-accel kvm -cpu host -smp "${KV_VM_CPUS:-2}") ;;
-    # While the machine computes, its clock counts instructions, 1 ns each: a busy host makes a run longer,
-    # not less exact. That takes a single processor.
+    # While the machine computes, its clock counts instructions, 1 ns each, so that computing never makes it
+    # late; while it waits it follows the host's clock. That takes a single processor.
     tcg) words=(-accel tcg -cpu max -icount shift=0 -smp 1) ;;
     tcg-real) words=(-accel "tcg,thread=multi" -cpu max -smp "${KV_VM_CPUS:-2}") ;;
     *) fail "KV_VM_ACCEL is '$accel'; it can be kvm, tcg or tcg-real" ;;

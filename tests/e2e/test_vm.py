@@ -1,7 +1,7 @@
 """`scripts/vm.sh`: Debian's own kernel with its modules in a virtual machine, and the native backend in it.
 
-Where KVM does not boot, QEMU emulates the processor: then a boot takes a quarter of a minute. Its clock
-counts instructions, so that a busy machine makes the run longer and not worse.
+Where KVM does not boot, QEMU emulates the processor: a minute of its time in all. Its clock counts
+instructions while it computes, but a machine that is busy with something else still delays its timers.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def failing(machine: Machine) -> dict[str, doctor.Check]:
 def test_nothing_fails_on_a_machine_with_everything() -> None:
     found = doctor.checks(FakeMachine())
     assert [check.name for check in found if not check.ok or check.remedy] == []
-    assert len({check.name for check in found}) == len(found) == 37
+    assert len({check.name for check in found}) == len(found) == 39
     assert doctor.usable_backends(found) == ("uml/virtual", "uml/real", "native")
 
 
