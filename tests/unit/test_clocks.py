@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from testbed.cli import main
-from testbed.clocks import Figures, Row, departures, figures, lines
+from testbed.clocks.rows import Figures, Row, departures, figures, lines
 
 VIRTUAL = Row("virtual", 1, Figures(7.0, 4.0, 50_000, 120_000, 0.18), (), 0.9)
 

@@ -33,7 +33,7 @@ def _dilations(text: str) -> list[float]:
 
 def _clocks(options: argparse.Namespace) -> int:
     """Run a scenario in virtual time and at each dilation; 1 when a valid run differs from virtual time."""
-    from testbed.clocks import departures, lines, run_clock
+    from testbed.clocks.rows import departures, lines, run_clock
     from testbed.terminal import table
 
     progress, rows = Progress(quiet=False), []
