@@ -131,7 +131,7 @@ def _served(scenario: Scenario, seed: int) -> tuple[Serving | None, Workload | N
         return None, None
     requests, tally = requests_of(scenario, seed)
     serving = serving_system(scenario, seed, requests)
-    return serving, workload_of(tally, scenario)
+    return serving, workload_of(tally, scenario, scenario.workload.scale.time_factor)
 
 
 def _check_clock(scenario: Scenario, clock: str) -> None:

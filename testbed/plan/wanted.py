@@ -85,8 +85,8 @@ def _written_workload(wanted: Sequence[Wanted], scale: float) -> Workload:
     return Workload("transfers", len(wanted), 0, 0, total, scale, min(starts), max(starts), ())
 
 
-def workload_of(tally: Tally, scenario: Scenario) -> Workload:
-    """Return what a stream of requests that has been taken comes to."""
+def workload_of(tally: Tally, scenario: Scenario, time_factor: float = 1) -> Workload:
+    """Return what a stream of requests that has been taken comes to; arrivals times `time_factor`."""
     scale = scenario.workload.scale
     return Workload(
         source=tally.source,
@@ -95,8 +95,8 @@ def workload_of(tally: Tally, scenario: Scenario) -> Workload:
         output_tokens=tally.output_tokens,
         kv_bytes=tally.kv_bytes,
         scale=scale.size_factor,
-        first_ns=tally.first_ns,
-        last_ns=tally.last_ns,
+        first_ns=round(tally.first_ns * time_factor),
+        last_ns=round(tally.last_ns * time_factor),
         skipped=tuple(Skipped(reason, rows) for reason, rows in sorted(tally.skipped.items())),
     )
 

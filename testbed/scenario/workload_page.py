@@ -84,12 +84,12 @@ workload:
   requests: {kind: trace, path: conversation_trace.jsonl.gz, window: {from: 5min, to: 6min}, speedup: 2}
 ```
 
-The format is declared, or recognised by the structure of the file (`format: auto`): by the fields and
-columns set in bold below. How large numbers are decides nothing: a file with Mooncake's fields and
-seconds in them is read as milliseconds until `time_unit: s` says otherwise. Files may be packed with
-gzip, have a byte-order mark, either kind of line ends and blank lines. Rows are read one at a time; a
-trace of any length needs no memory but for what of it is
-planned, at most """
+[examples/trace.yaml](examples/trace.yaml) runs as it stands, on a small made-up trace. The format is
+declared, or recognised by the structure of the file (`format: auto`): by the fields and columns set in
+bold below. How large numbers are decides nothing: a file with Mooncake's fields and seconds in them is
+read as milliseconds until `time_unit: s` says otherwise. Files may be packed with gzip, have a byte-order
+mark, either kind of line ends and blank lines. Rows are read one at a time; a trace of any length needs
+no memory but for what of it is planned, at most """
 
 _TRACES = f"""{COUNT_MAX} requests.
 

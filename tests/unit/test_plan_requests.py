@@ -109,15 +109,26 @@ def long_trace(path: Path) -> list[dict[str, Any]]:
 
 def test_totals_of_twelve_thousand_requests_equal_an_independent_count(tmp_path: Path) -> None:
     rows = [row for row in long_trace(tmp_path / "trace.jsonl.gz") if row["output_length"]]
-    plan = plan_of(f"workload.requests={{kind: trace, path: {tmp_path}/trace.jsonl.gz}}")
+    path = f"kind: trace, path: {tmp_path}/trace.jsonl.gz"
+    stream, tally = requests_of(load_scenario("incast", (f"workload.requests={{{path}}}",)), 1)
+    assert sum(1 for _ in stream) == tally.requests == len(rows)
+    assert tally.prompt_tokens == sum(row["input_length"] for row in rows)
+    assert tally.output_tokens == sum(row["output_length"] for row in rows)
+    assert tally.kv_bytes == sum(2 * 80 * 8 * 128 * 2 * row["input_length"] for row in rows)
+    assert tally.last_ns == max(row["timestamp"] for row in rows) * 10**6
+    assert dict(tally.skipped) == {"no output tokens (a failed request)": 12_031 - len(rows)}
+    # What of them is planned moves as much.
+    plan = plan_of(f"workload.requests={{{path}, limit: 1000}}")
     assert plan.workload is not None
-    assert plan.workload.requests == len(rows) == len(plan.transfers)
-    assert plan.workload.prompt_tokens == sum(row["input_length"] for row in rows)
-    assert plan.workload.output_tokens == sum(row["output_length"] for row in rows)
-    assert plan.workload.kv_bytes == sum(2 * 80 * 8 * 128 * 2 * row["input_length"] for row in rows)
     assert sum(item.bytes for item in plan.transfers) == plan.workload.kv_bytes
-    assert plan.workload.last_ns == max(row["timestamp"] for row in rows) * 10**6
-    assert plan.workload.skipped == (Skipped("no output tokens (a failed request)", 12_031 - len(rows)),)
+    assert plan.workload.prompt_tokens == sum(row["input_length"] for row in rows[:1000])
+
+
+def test_arrivals_are_told_as_they_are_scaled() -> None:
+    plan = plan_of(TRACE, "workload.scale={bytes: 1/1000, time: 1/1000}")
+    assert plan.workload is not None
+    assert (plan.workload.first_ns, plan.workload.last_ns) == (0, 12_000_000)
+    assert max(item.start_ns for item in plan.transfers) == 12_000_000
 
 
 def test_totals_of_a_table_equal_an_independent_count() -> None:

@@ -20,15 +20,15 @@ def test_the_page_is_generated() -> None:
 
 
 def test_there_is_an_example_of_each_connector() -> None:
-    assert {path.stem for path in EXAMPLES} == {*CONNECTORS, "serving"}
+    assert {path.stem for path in EXAMPLES} == {*CONNECTORS, "serving", "trace"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_plans_with_its_connector(path: Path) -> None:
     plan = build_plan(load_scenario(str(path)), seed=1, backend="uml", clock="virtual")
     assert plan.serving is not None
-    assert len(plan.serving.jobs) == 40
-    assert plan.serving.scheme == ("mooncake" if path.stem == "serving" else path.stem)
+    assert len(plan.serving.jobs) == (48 if path.stem == "trace" else 40)
+    assert plan.serving.scheme == (path.stem if path.stem in CONNECTORS else "mooncake")
     assert plan.transfers
 
 
