@@ -66,6 +66,7 @@ def settings_of(plan: Plan) -> Settings:
         tick_ns=own.tick_ns,
         dcqcn=own.dcqcn,
         name=plan.transport.congestion_control,
+        exact=plan.clock == "virtual",
     )
 
 

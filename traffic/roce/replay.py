@@ -64,7 +64,8 @@ Lanes = Sequence[tuple[str, int]]
 class Settings:
     """How all transfers of a run are carried. `dcqcn` None is no congestion control.
 
-    `window_bytes` 0 is no window; `tick_ns` 0 no joining of what happens close together. Times are lab times.
+    `window_bytes` 0 is no window; `tick_ns` 0 no joining of what happens close together. Times are lab times,
+    and with `exact` its clock is virtual: a sleep ends when it should.
     """
 
     mtu: int
@@ -76,6 +77,7 @@ class Settings:
     tick_ns: int
     dcqcn: Parameters | None
     name: str
+    exact: bool = False
 
 
 @dataclass
@@ -139,6 +141,7 @@ class RoceReplay:
         self._told: dict[int, int] = {}
         self._open = len(flows)
         self._epoch = 0
+        self._busy = False
 
     # ---- setting up -------------------------------------------------------------------
 
@@ -241,12 +244,15 @@ class RoceReplay:
         """Wait for the next thing to do, no less than a tick, do all that there is to do, return the time."""
         wake = self._heap[0][0] if self._heap else end_ns
         earliest = before + self._settings.tick_ns
-        ready = self._poller.wait(int(min(max(wake, earliest), end_ns)) - before)
-        now = time.monotonic_ns()
-        if ready and now < earliest:
+        if earliest > before and (self._busy or wake <= earliest):
             sleep_until_ns(earliest)
-            now = max(earliest, now)
+            # Virtual time is what was slept until; asking for it is a system call.
+            now = earliest if self._settings.exact else time.monotonic_ns()
             ready = self._poller.wait(0)
+        else:
+            ready = self._poller.wait(int(min(wake, end_ns)) - before)
+            now = time.monotonic_ns()
+        self._busy = bool(ready)
         for descriptor in ready:
             if descriptor in self._wires:
                 self._receive(*self._wires[descriptor], now)
