@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pty
+import shutil
 import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.command import RUN_LIMIT_S, SMALL, call, start, write_scenario
+from testbed.lab.kernels import cache_dir
+from tests.support.command import RUN_LIMIT_S, SMALL, call, command, start, write_scenario
 
 TOGETHER = 3
 EIGHT_MIB = SMALL.replace("kv_bytes: 4mib", "kv_bytes: 8mib").replace("count: 2", "count: 4")
@@ -56,3 +65,75 @@ def test_another_seed_gives_other_bytes(tmp_path: Path, scenario: Path, alone: P
     done: subprocess.CompletedProcess[str] = call("run", scenario, "--seed", "2", "--out", out)
     assert done.returncode == 0, done.stderr
     assert (out / "transfers.csv").read_bytes() != (alone / "transfers.csv").read_bytes()
+
+
+NOBODY = 65534
+STRANGE = {
+    "TZ": "Pacific/Chatham",
+    "LANG": "tr_TR.UTF-8",
+    "LC_ALL": "C",
+    "COLUMNS": "33",
+    "PYTHONHASHSEED": "12345",
+    "OMP_NUM_THREADS": "3",
+    "TERM": "vt52",
+    **{f"UNRELATED_{number}": "x" * 50 * number for number in range(40)},
+}
+
+
+@pytest.fixture
+def burning() -> Iterator[None]:
+    """As many programs as there are processors, and one more, that only compute."""
+    loops = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range((os.cpu_count() or 1) + 1)
+    ]
+    yield
+    for loop in loops:
+        loop.kill()
+        loop.wait()
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[Path]:
+    """A folder that anybody reaches, of the user nobody where this is root."""
+    folder = Path(tempfile.mkdtemp(prefix="testbed-elsewhere-"))
+    folder.chmod(0o755)
+    shutil.copytree(cache_dir(), folder / "kernels")
+    if os.geteuid() == 0:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, NOBODY, NOBODY)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_load_user_folder_environment_terminal_and_time_zone_make_no_difference(
+    burning: None, elsewhere: Path, tmp_path: Path, scenario: Path, alone: Path
+) -> None:
+    beside = start("run", scenario, "--seed", "9", "--out", tmp_path / "beside")
+    own = shutil.copy(scenario, elsewhere / "scenario.yaml")
+    out = elsewhere / "f" / ("of another length, " * 8) / "record"
+    status, said = _in_a_terminal(command("run", own, "--out", out), elsewhere)
+    beside.communicate(timeout=RUN_LIMIT_S)
+    assert status == 0, said
+    assert "\033[K" in said  # progress on one line: it did see a terminal
+    assert results(out) == results(alone)
+    assert (out / "raw/outcomes.json").read_bytes() == (alone / "raw/outcomes.json").read_bytes()
+
+
+def _in_a_terminal(words: list[str], home: Path) -> tuple[int, str]:
+    """Run a program at a terminal of its own, as nobody where this is root, with an unusual environment."""
+    ours, theirs = pty.openpty()
+    as_user: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        as_user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "KV_KERNEL_CACHE": str(home / "kernels")}
+    environment |= STRANGE | ({"PYTHONPATH": path} if (path := os.environ.get("PYTHONPATH")) else {})
+    process = subprocess.Popen(
+        words, cwd=home, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, **as_user
+    )
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # the end of a terminal is an error
+        while piece := os.read(ours, 4096):
+            said += piece
+    os.close(ours)
+    return process.wait(RUN_LIMIT_S), said.decode(errors="replace")
