@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.analysis import summarise
+from testbed.analysis import summarise, transfer_losses
 from testbed.analysis.fidelity import check_roce
 from testbed.analysis.roce import summarise_roce
 from testbed.plan.model import Roce, Transport
 from testbed.record.reader import Record
+from testbed.report import render_report
 from testbed.scenario.summary_keys import Names, unknown_key
 from testbed.terminal import _roce
 from tests.support.synthetic import CASES, write_record
@@ -68,6 +70,14 @@ def test_the_queue_is_looked_at_when_the_first_sender_is_notified(plain: Record)
         "queued_share": peak / payload,
     }
     assert link in _roce(found)[1]
+
+
+def test_the_page_says_what_roce_did(plain: Record) -> None:
+    record = roce(plain, first_cnp_ns=100_000)
+    page = render_report(record, summarise(record), transfer_losses(record))
+    assert "CNPs sent and 32 received, 8 NAKs, 0 timeouts; the payload landed as it was sent." in page
+    assert re.search(r"When the first CNP reached a sender, 100.µs after the start, \S+.\S+ stood at", page)
+    assert "RoCE:" not in render_report(plain, summarise(plain), transfer_losses(plain))
 
 
 def test_every_key_may_be_expected(plain: Record) -> None:
