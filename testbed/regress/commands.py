@@ -211,9 +211,10 @@ def _compare(options: argparse.Namespace) -> int:
 
         _write(options.html, page(found, over, names))
     if options.picture:
+        from testbed.regress.compare_page import figures
         from testbed.regress.picture import picture
 
-        _write(options.picture, picture(found[0], names))
+        _write(options.picture, picture(list(figures(found[0])), names, found[0].name))
     invalid = [run for one in found for run in one.invalid]
     if invalid:
         raise MeasurementError(
@@ -262,6 +263,7 @@ def _sweep(options: argparse.Namespace) -> int:
             clock.end()
     points = sweep.write_points(out, grid, measured)
     _write(out / sweep.PAGE, sweep_page.page(grid, measured))
+    _write(out / sweep.PICTURE, sweep_page.trade_picture(grid, measured))
     print(f"points  {points}\npage    {out / sweep.PAGE}")
     return _sweep_end(measured)
 

@@ -1,7 +1,4 @@
-"""The first charts of a comparison as one SVG file, for a README: sharp, light and dark, without a page.
-
-Called by `testbed compare --picture`.
-"""
+"""Charts of a comparison or a sweep as one SVG file, for a README: sharp, light and dark, without a page."""
 
 from __future__ import annotations
 
@@ -10,14 +7,16 @@ from importlib import resources
 
 from markupsafe import Markup
 
-from testbed.regress.compare import Comparison
-from testbed.regress.compare_page import figures
+from testbed.regress.compare_page import Figure
 from testbed.regress.plots import HEIGHT, WIDTH
 from testbed.report import svg
 
 HEAD = 56
+NAME = 190
+"""Heights and widths of what stands above the charts."""
+
 SHOWN = 2
-"""So many charts stand side by side: completion, and the queue."""
+"""So many charts stand side by side."""
 
 _RULES = (
     "text { font: 12px system-ui, sans-serif; } .paper { fill: var(--page); } "
@@ -25,20 +24,19 @@ _RULES = (
 )
 
 
-def picture(comparison: Comparison, names: Sequence[str]) -> str:
-    """Return the SVG document; `names` are those of the two sides."""
-    shown = list(figures(comparison))[:SHOWN]
+def picture(figures: Sequence[Figure], names: Sequence[str], label: str) -> str:
+    """Return the SVG document of the first figures; `names` are those of the series that they all have."""
+    shown = figures[:SHOWN]
     width, height = WIDTH * len(shown), HEIGHT + HEAD
     parts = [svg.element("rect", width=width, height=height, class_="paper")]
     for number, figure in enumerate(shown):
         inner = svg.element("svg", figure.drawing, x=number * WIDTH, y=HEAD, width=WIDTH, height=HEIGHT)
         parts += [_text(figure.title, number * WIDTH + 20, 24, "head"), inner]
     for number, name in enumerate(names):
-        at = 20 + number * 170
+        at = 20 + number * NAME
         line = svg.element("path", d=f"M{at} 42h24", class_="line")
         parts.append(svg.element("g", line, _text(name, at + 32, 46, "title"), class_=f"s{number} chart"))
     style = svg.element("style", Markup(_style()))
-    label = f"{comparison.name}: {' and '.join(names)}"
     whole = svg.element(
         "svg", style, *parts, xmlns="http://www.w3.org/2000/svg", viewBox=f"0 0 {width} {height}",
         role="img", aria_label=label,

@@ -27,6 +27,7 @@ from testbed.run.many import Ended, run_many
 
 POINTS = "points.csv"
 PAGE = "sweep.html"
+PICTURE = "sweep.svg"
 
 COLUMNS = (
     *("verdict.segment", "verdict.share", "ttft_ms.p50", "ttft_ms.p99", "ttft_ms.max"),

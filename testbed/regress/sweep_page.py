@@ -10,6 +10,7 @@ from testbed.regress.compare_page import Figure
 from testbed.regress.front import Group, front, groups
 from testbed.regress.grid import Grid, Vary
 from testbed.regress.pages import render, written
+from testbed.regress.picture import picture
 from testbed.regress.plots import ALIKE, COLOURS, Axis, Series, chart
 from testbed.regress.sweep import OK, Measured
 from testbed.report.numbers import format_bytes, format_count, format_ms, format_rate
@@ -59,6 +60,14 @@ def page(grid: Grid, measured: Sequence[Measured]) -> str:
         maps=list(_maps(grid, found)),
         lines=list(_lines(grid, found)),
         trades=list(_trades(grid, found)),
+    )
+
+
+def trade_picture(grid: Grid, measured: Sequence[Measured]) -> str:
+    """Return what is gained for what as one SVG document."""
+    names = ("no other is better in both", "another one is")
+    return picture(
+        [trade.figure for trade in _trades(grid, groups(measured))], names, f"Sweep of {grid.scenario}"
     )
 
 

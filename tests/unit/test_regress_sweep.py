@@ -127,6 +127,7 @@ def test_finished_points_are_not_run_again(runs: StandIn, capsys: pytest.Capture
     assert sweep("--seeds", "2") == 0
     table = Path("out/points.csv").read_bytes()
     assert len(runs.asked) == 8
+    assert Path("out/sweep.svg").read_text().count('class="chart"') == 2
     first, second, third, *_ = sorted(Path("out/records").iterdir())
     # What a killed run leaves is no finished point; the testbed replaces it, the stand-in wants it away.
     for record in (first, second, third):
