@@ -263,7 +263,9 @@ def _sweep(options: argparse.Namespace) -> int:
             clock.end()
     points = sweep.write_points(out, grid, measured)
     _write(out / sweep.PAGE, sweep_page.page(grid, measured))
-    _write(out / sweep.PICTURE, sweep_page.trade_picture(grid, measured))
+    drawn = sweep_page.trade_picture(grid, measured)
+    if drawn:
+        _write(out / sweep.PICTURE, drawn)
     print(f"points  {points}\npage    {out / sweep.PAGE}")
     return _sweep_end(measured)
 

@@ -64,11 +64,10 @@ def page(grid: Grid, measured: Sequence[Measured]) -> str:
 
 
 def trade_picture(grid: Grid, measured: Sequence[Measured]) -> str:
-    """Return what is gained for what as one SVG document."""
+    """Return what is gained for what as one SVG document; nothing where no setting has been measured."""
+    figures = [trade.figure for trade in _trades(grid, groups(measured))]
     names = ("no other is better in both", "another one is")
-    return picture(
-        [trade.figure for trade in _trades(grid, groups(measured))], names, f"Sweep of {grid.scenario}"
-    )
+    return picture(figures, names, f"Sweep of {grid.scenario}") if figures else ""
 
 
 # ---- heat maps ------------------------------------------------------------------------

@@ -179,6 +179,14 @@ def test_failures_are_told_and_the_rest_goes_on(runs: StandIn, capsys: pytest.Ca
     assert "1 of 4 runs are left out" in Path("other/sweep.html").read_text()
 
 
+def test_a_sweep_of_which_nothing_came_has_an_empty_page(runs: StandIn) -> None:
+    runs.answers(all=(3, "testbed: no kernel", None))
+    assert sweep() == 3
+    assert "4 of 4 runs are left out" in Path("out/sweep.html").read_text()
+    assert len(Path("out/points.csv").read_text().splitlines()) == 5
+    assert not Path("out/sweep.svg").exists()
+
+
 def test_what_the_scenario_expects_is_not_asked_of_a_sweep(runs: StandIn) -> None:
     runs.answers(all=(0, "", summary()))
     assert sweep() == 0
