@@ -57,7 +57,8 @@ class Row:
     @property
     def same(self) -> bool:
         """Whether both sides have the same values."""
-        return sorted(self.before, key=repr) == sorted(self.after, key=repr)
+        constant = len({*self.before, *self.after}) == 1  # however many seeds each side has
+        return constant or sorted(self.before, key=repr) == sorted(self.after, key=repr)
 
     @property
     def more_than_chance(self) -> bool | None:
@@ -69,8 +70,10 @@ class Row:
         if self.same:
             return "same"
         if self.p is None:
-            one = len(self.before) == len(self.after) == 1
-            return "one seed each" if one else "too few seeds to tell"
+            if len(self.before) == len(self.after) == 1:
+                return "one seed each"
+            enough = can_tell(len(self.before), len(self.after))
+            return "no numbers to test" if enough else "too few seeds to tell"
         return f"{'more than seeds differ' if self.p <= ALPHA else 'within the seeds'}, p {self.p:.2g}"
 
 

@@ -127,6 +127,19 @@ def test_sets_of_seeds(tmp_path: Path, before: Any, after: Any, said: str) -> No
     assert row(found, "ttft_ms.p99").change.before == pytest.approx(sum(before) / len(before))
 
 
+def test_what_is_the_same_in_every_seed_is_the_same_in_more_of_them(tmp_path: Path) -> None:
+    (found,) = compare(seeds(tmp_path / "a", 40.0, 41.0), seeds(tmp_path / "b", 40.0, 40.5, 41.0))
+    assert row(found, "verdict.segment").judgement() == "same"
+    assert row(found, "ttft_ms.p99").judgement() == "too few seeds to tell"
+
+
+def test_words_are_not_tested(tmp_path: Path) -> None:
+    a = seeds(tmp_path / "a", 40.0, 41.0, 42.0, 43.0)
+    b = seeds(tmp_path / "b", 40.0, 41.0, 42.0, 43.0, verdict__segment="spine")
+    (found,) = compare(a, b)
+    assert row(found, "verdict.segment").judgement() == "no numbers to test"
+
+
 def test_scenarios_are_compared_by_name(tmp_path: Path) -> None:
     for side in "ab":
         record(tmp_path / side / "1", summary(scenario="one"))
