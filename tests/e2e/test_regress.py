@@ -95,6 +95,11 @@ VARY = ["--vary", "fabric.queue.kmin=20kb,100kb", "--vary", "fabric.queue.kmax=2
 SWEEP = ["sweep", *files("marking"), *VARY, "--set", "workload.requests.kv_bytes=1mib"]
 
 
+def second_point_runs(out: Path) -> bool:
+    done, begun = (list(out.glob(f"records/*/{name}")) for name in ("summary.json", ".lab/init.sh"))
+    return len(done) == 1 and len(begun) == 1
+
+
 @pytest.fixture(scope="module")
 def swept(folder: Path) -> Path:
     """A sweep of four points that was interrupted after its first and run to its end."""
@@ -102,9 +107,10 @@ def swept(folder: Path) -> Path:
     words = [*SWEEP, "--jobs", "1", "--out", "sweep"]
     process = subprocess.Popen(command(*words), cwd=folder, stderr=subprocess.PIPE, text=True)
     try:
-        wait_for(lambda: len(list(out.glob("records/*/manifest.json"))) == 2, 120, lambda: "no second point")
+        # The second run is in its lab: killed before, its record says `running`, and is made again as well.
+        wait_for(lambda: second_point_runs(out), 150, lambda: "no second point")
         process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
+        said = process.communicate(timeout=90)[1]
     finally:
         process.kill()
     assert process.returncode == 128 + signal.SIGINT, said

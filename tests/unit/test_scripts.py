@@ -46,5 +46,5 @@ def test_the_ecn_sweep_is_a_grid_that_can_be_run(tmp_path: Path) -> None:
     options = build_parser().parse_args(words)
     varied = [parse_vary(text) for text in options.vary]
     assert [len(vary.values) for vary in varied] == [5, 5]
-    grid = build_grid(options.scenario, varied, range(1, options.seeds + 1), tmp_path)
+    grid = build_grid(options.scenario, varied, range(1, options.seeds + 1), tmp_path, overrides=options.set)
     assert len({point.task.out for point in grid.points}) == 75
