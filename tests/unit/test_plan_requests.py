@@ -181,15 +181,14 @@ def test_matrices_become_transfers_between_their_ranks() -> None:
     )
 
 
-def test_matrices_of_other_sizes_are_refused() -> None:
-    scenario = load_scenario(
-        "incast", ("workload.requests.kind=trace", f"workload.requests.path={DATA}/nixl")
-    )
+def test_matrices_of_other_sizes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+    scenario = load_scenario("incast", ("workload.requests.kind=trace", "workload.requests.path=nixl"))
     with pytest.raises(InputError) as caught:
         build_plan(scenario, seed=1, backend="uml", clock="virtual")
     assert str(caught.value) == (
-        f"--set workload.requests.path={DATA}/nixl: workload.requests.path: has matrices of 4 ranks "
-        f"(found {DATA}/nixl); the scenario's hosts have 8 prefill and 1 decode GPUs"
+        "--set workload.requests.path=nixl: workload.requests.path: has matrices of 4 ranks (found nixl); "
+        "the scenario's hosts have 8 prefill and 1 decode GPUs"
     )
 
 
@@ -360,8 +359,9 @@ def test_errors_of_a_file_name_the_file_and_its_line(tmp_path: Path) -> None:
     )
 
 
-def test_a_part_without_requests_is_refused(tmp_path: Path) -> None:
-    path = f"{DATA}/mooncake.jsonl"
+def test_a_part_without_requests_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(DATA)
+    path = "mooncake.jsonl"
     window = "window: {from: 6500ms, to: 7s}"
     assert refusal(f"workload.requests={{kind: trace, path: {path}, {window}}}").endswith(
         f": workload.requests.path: has no request to replay (found {path}); another window or file"
