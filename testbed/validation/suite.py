@@ -8,7 +8,18 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from testbed.errors import LabError
-from testbed.validation import closed_forms, collapse, dctcp, diagnosis, ecmp, gaps, marking, shaping
+from testbed.validation import (
+    closed_forms,
+    collapse,
+    dcqcn,
+    dctcp,
+    diagnosis,
+    ecmp,
+    gaps,
+    marking,
+    pfc,
+    shaping,
+)
 from testbed.validation.bench import Bench
 from testbed.validation.cases import Case
 from testbed.validation.rows import Row
@@ -21,6 +32,8 @@ FAMILIES = {
     "collapse": (collapse.CASES, "TCP incast collapse"),
     "ecmp": (ecmp.CASES, "hash collisions against the birthday formula"),
     "closed_forms": (closed_forms.CASES, "transfer times against arithmetic"),
+    "dcqcn": (dcqcn.CASES, "RoCE's congestion control"),
+    "pfc": (pfc.CASES, "pauses of a lossless fabric"),
     "diagnosis": (diagnosis.CASES, "culprits of the shipped scenarios"),
 }
 """The families in the order of the table, with their cases and what they are about."""
