@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from traffic.jobs import Job, Serving
 from traffic.placement import View, policy
@@ -17,8 +17,11 @@ from traffic.prefix_cache import PrefixCache
 from traffic.request import Request
 from traffic.serving import Course
 
-Rates = Callable[[str, str], float]
-"""Returns the rate (bits/s) that was free between two hosts when counters were last read."""
+Shares = Sequence[tuple[str, float]]
+"""What a path goes through: the name of each link, or bundle of links, and what was free there (bits/s)."""
+
+Rates = Callable[[str, str], Shares]
+"""Returns what the way from one host to another goes through, as counters showed it when last read."""
 
 NETWORK_AWARE = "network-aware"
 
@@ -47,33 +50,45 @@ class Dispatcher:
         self._coming = [course for course in self._coming if course.prefill_end_ns is None]
         self._placed = Counter()
         for course in self._coming:
-            self._placed[course.decode_host] += course.job.bytes_beyond(course.cached_blocks)
+            self._place(
+                course.prefill_host, course.decode_host, course.job.bytes_beyond(course.cached_blocks)
+            )
+
+    def _place(self, src: str, dst: str, size: int) -> None:
+        if self._rates is not None:
+            for name, _ in self._rates(src, dst):
+                self._placed[name] += size
 
     def choose(self, course: Course, now_ns: int) -> tuple[str, int]:
         """Return the decode host of a request, and how many of its blocks are there already."""
         job = course.job
         hits = {host: self._cache.hits(host, job.blocks) for host in self._hosts} if job.blocks else {}
         moves = {host: job.bytes_beyond(hits.get(host, 0)) for host in self._hosts}
-        request = _request(job)
+        request, src = _request(job), course.prefill_host
+        tightest = (
+            {host: self._tightest(src, host, size) for host, size in moves.items()} if self._rates else {}
+        )
         view = View(
             outstanding_bytes=self._bytes,
             outstanding_requests=self._requests,
             cached_tokens={host: request.tokens_in(found) for host, found in hits.items()},
             move_bytes=moves,
-            free_bps=self._free(course.prefill_host),
-            placed_bytes=self._placed,
+            free_bps={host: free_bps for host, (_, free_bps) in tightest.items()},
+            placed_bytes={host: placed for host, (placed, _) in tightest.items()},
             age_ns=now_ns - self._read_ns,
         )
         host = self._policy(request, self._hosts, view, self._rng)
         self._bytes[host] += moves[host]
-        self._placed[host] += moves[host]
+        self._place(src, host, moves[host])
         self._requests[host] += 1
         self._coming.append(course)
         return host, hits.get(host, 0)
 
-    def _free(self, src: str) -> dict[str, float]:
-        rates = self._rates
-        return {} if rates is None else {host: rates(src, host) for host in self._hosts}
+    def _tightest(self, src: str, dst: str, size: int) -> tuple[int, float]:
+        """Return what is placed on, and was free on, the part of a path that would take longest."""
+        assert self._rates is not None
+        parts = [(self._placed[name], free_bps) for name, free_bps in self._rates(src, dst)]
+        return max(parts, key=lambda part: (part[0] + size) / max(part[1], 1.0))
 
     def landed(self, course: Course) -> None:
         """A request's KV has landed, or was given up."""

@@ -24,7 +24,7 @@ def least_loaded(**changes: object) -> Serving:
 def test_bytes_are_outstanding_until_they_land() -> None:
     dispatcher = Dispatcher(least_loaded())
     first = chosen(dispatcher, job(0, size=1000))
-    assert [chosen(dispatcher, job(n, size=400)).decode_host for n in (1, 2, 3)] == ["d2", "d2", "d2"]
+    assert [chosen(dispatcher, job(n, size=200)).decode_host for n in (1, 2, 3)] == ["d2", "d2", "d2"]
     dispatcher.landed(first)
     assert chosen(dispatcher, job(4)).decode_host == "d1"
 
@@ -36,10 +36,11 @@ def test_a_request_is_outstanding_until_its_answer_ends() -> None:
     third = chosen(dispatcher, job(2))
     assert third.decode_host == "d1"  # no bytes anywhere, one request at each: the first
     dispatcher.landed(third)
-    assert chosen(dispatcher, job(3)).decode_host == "d2"
-    dispatcher.ended(third)
-    dispatcher.ended(third)
-    assert chosen(dispatcher, job(4)).decode_host == "d1"
+    fourth = chosen(dispatcher, job(3))
+    assert fourth.decode_host == "d2"
+    dispatcher.landed(fourth)
+    dispatcher.ended(fourth)
+    assert chosen(dispatcher, job(4)).decode_host == "d2"
 
 
 def test_what_a_host_has_is_not_moved_again() -> None:
@@ -70,21 +71,29 @@ def test_without_room_nothing_is_cached() -> None:
 
 def test_network_aware_follows_the_last_reading_and_counts_what_it_placed_since() -> None:
     dispatcher = Dispatcher(serving(placement="network-aware"))
-    dispatcher.read(0, lambda src, dst: {"d1": 100e9, "d2": 20e9}[dst])
+    dispatcher.read(0, lambda src, dst: [(dst, {"d1": 100e9, "d2": 20e9}[dst])])
     hosts = [chosen(dispatcher, job(number, size=1000)).decode_host for number in range(6)]
     # Five times as fast: with the fifth request d1 takes as long as d2 for its first, and d2 is less loaded.
     assert hosts == ["d1", "d1", "d1", "d1", "d2", "d1"]
-    dispatcher.read(1, lambda src, dst: {"d1": 1e9, "d2": 20e9}[dst])
+    dispatcher.read(1, lambda src, dst: [(dst, {"d1": 1e9, "d2": 20e9}[dst])])
     assert chosen(dispatcher, job(7)).decode_host == "d2"
 
 
 def test_what_has_not_begun_to_move_counts_beyond_a_reading() -> None:
     dispatcher = Dispatcher(serving(placement="network-aware"))
     free = {"d1": 100e9, "d2": 60e9}
-    dispatcher.read(0, lambda src, dst: free[dst])
+    dispatcher.read(0, lambda src, dst: [(dst, free[dst])])
     first = chosen(dispatcher, job(0, size=1000))
-    dispatcher.read(1, lambda src, dst: free[dst])
+    dispatcher.read(1, lambda src, dst: [(dst, free[dst])])
     assert (first.decode_host, chosen(dispatcher, job(1, size=1000)).decode_host) == ("d1", "d2")
     first.prefill_end_ns = 2
-    dispatcher.read(3, lambda src, dst: free[dst])
+    dispatcher.read(3, lambda src, dst: [(dst, free[dst])])
     assert chosen(dispatcher, job(2, size=1000)).decode_host == "d1"
+
+
+def test_hosts_behind_one_link_share_what_is_free_on_it() -> None:
+    dispatcher = Dispatcher(serving(placement="network-aware", decode_hosts=("d1", "d2", "d3")))
+    leaf_of = {"d1": "leaf1", "d2": "leaf1", "d3": "leaf2"}
+    dispatcher.read(0, lambda src, dst: [(leaf_of[dst], 100e9), (dst, 100e9)])
+    hosts = [chosen(dispatcher, job(number, size=1000)).decode_host for number in range(6)]
+    assert hosts == ["d1", "d3", "d2", "d3", "d1", "d3"]

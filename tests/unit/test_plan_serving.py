@@ -126,6 +126,10 @@ def test_a_profile_is_straight_between_its_rows_and_beyond_them() -> None:
     assert [profile.prefill_ns(n) / 1e6 for n in tokens] == [0, 0, 10, 20, 30, 35, 40, 50]
 
 
+def test_no_tokens_take_no_time() -> None:
+    assert read_profile(["tokens,ms\n", "100,10\n", "200,12\n"], "file").prefill_ns(0) == 0
+
+
 def test_tokens_per_second() -> None:
     assert [at_rate(4000).prefill_ns(tokens) for tokens in (0, 1, 8000)] == [0, 250_000, 2_000_000_000]
 
