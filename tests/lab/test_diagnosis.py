@@ -14,10 +14,10 @@ pytestmark = pytest.mark.slow
 def test_every_scenario_of_the_question_is_here() -> None:
     declared = {case.scenario: case.declared for case in CASES}
     controls = {name for name, answer in declared.items() if answer == (NOBODY,)}
-    assert controls == {"baseline", "network-idle", "roce-incast"}
+    assert controls == {"baseline", "network-idle", "placement-no-gain", "roce-incast"}
     assert {segment for answer in declared.values() for segment in answer} == {*SEGMENTS, NOBODY}
     assert declared["two-culprits"] == ("source-rail", "dest-leaf")
-    assert len(declared) == 19
+    assert len(declared) == 21
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.scenario)

@@ -23,8 +23,8 @@ SHIPPED = sorted(path.stem for path in (ROOT / "testbed" / "scenarios").glob("*.
 def test_the_file_sets_are_there() -> None:
     names = [
         *("average-lies", "baseline", "ecmp-collision", "feedback-too-late", "incast", "network-idle"),
-        *("one-sender-landing", "pfc-incast", "pfc-landing", "pfc-victim", "rail-imbalance", "rail-not-leaf"),
-        *("roce-feedback-too-late", "roce-incast"),
+        *("one-sender-landing", "pfc-incast", "pfc-landing", "pfc-victim", "placement-no-gain"),
+        *("rail-imbalance", "rail-not-leaf", "roce-feedback-too-late", "roce-incast", "scheduler-skew"),
         *("slow-landing", "source-leaf-burst", "source-rail", "spine-hot-path", "two-culprits"),
     ]
     assert names == SHIPPED
