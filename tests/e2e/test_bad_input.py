@@ -14,8 +14,9 @@ SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "testbed/sce
 
 BAD = Path(__file__).resolve().parents[1] / "data" / "scenarios" / "bad"
 NAMED = [
-    "absurd-rate", "bad-name", "dangling-host", "kmin-above-kmax", "missing-name", "negative-rate", "no-room",
-    "no-unit", "repeated-key", "syntax", "udp-without-rate", "unknown-key", "unknown-top-key",
+    "absurd-rate", "bad-name", "dangling-host", "kmin-above-kmax", "missing-name", "negative-rate",
+    "nic-affinity-short", "no-room", "no-unit", "repeated-key", "syntax", "udp-without-rate",
+    "unknown-key", "unknown-top-key",
 ]  # fmt: skip
 """Mistakes a person is likely to make; every bad file is held against the loader in the unit tests."""
 
