@@ -74,6 +74,21 @@ def bring_up(
     """
     progress("open vswitch")
     daemons = start_daemons(log_dir)
+    try:
+        return _build(plan, daemons, controller_python, work_dir, log_dir, progress)
+    except Exception:
+        daemons.check()  # one that has died is the reason, whatever failed for want of it
+        raise
+
+
+def _build(
+    plan: Plan,
+    daemons: Daemons,
+    controller_python: str,
+    work_dir: Path,
+    log_dir: Path,
+    progress: Callable[[str], None],
+) -> Lab:
     progress("controller")
     controller = start_controller(plan, controller_python, work_dir, log_dir)
     progress(f"{len(plan.topology.hosts)} hosts, {len(plan.topology.switches)} switches")

@@ -18,6 +18,9 @@ CORES_COUNTED_AFTER_S = 10.5
 """Open vSwitch counts its processors no earlier than 10 s after boot; before, it makes no handler
 threads and loses every packet that has no flow yet (COUNT_CPU_UPDATE_TIME_MS in ovs-thread.c)."""
 
+TOOL_TIMEOUT_S = 100
+"""How long ovs-vsctl and its like may wait for a daemon: by default they wait for ever for a dead one."""
+
 FLOW_IDLE_MS = 1_000_000_000
 """How long an unused datapath flow is kept: the flows are read after the run to see the paths."""
 
@@ -51,6 +54,7 @@ def start_daemons(log_dir: Path) -> Daemons:
     os.environ.update(
         OVS_RUNDIR=str(RUN_DIR), OVS_DBDIR=str(RUN_DIR), OVS_SYSCONFDIR=str(RUN_DIR), OVS_LOGDIR=str(RUN_DIR)
     )
+    os.environ["OVS_CTL_TIMEOUT"] = str(TOOL_TIMEOUT_S)
     RUN_DIR.mkdir(parents=True, exist_ok=True)
     database, db_socket = RUN_DIR / "conf.db", RUN_DIR / "db.sock"
     run(["ovsdb-tool", "create", str(database), str(SCHEMA)])

@@ -107,7 +107,7 @@ class Child:
         if not pid:
             return False
         if status:
-            raise LabError(f"{self.name} failed (wait status {status}); see logs/{self.name}.log")
+            raise LabError(f"{self.name} {_how(status)}; see logs/{self.name}.log")
         return True
 
     def stop(self) -> None:
@@ -115,7 +115,14 @@ class Child:
         os.kill(self.pid, signal.SIGTERM)
         _, status = os.waitpid(self.pid, 0)
         if status:
-            raise LabError(f"{self.name} failed (wait status {status}); see logs/{self.name}.log")
+            raise LabError(f"{self.name} {_how(status)}; see logs/{self.name}.log")
+
+
+def _how(status: int) -> str:
+    """Say how a child ended that did not end well, by its wait status."""
+    if os.WIFSIGNALED(status):
+        return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
+    return f"failed with status {os.waitstatus_to_exitcode(status)}"
 
 
 Program = Callable[[Callable[[], None], Callable[[], int]], None]

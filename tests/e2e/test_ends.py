@@ -115,15 +115,26 @@ def test_the_guest_dies_with_the_command(tmp_path: Path) -> None:
     machine.assert_clean(out)
 
 
-def test_the_same_command_works_at_once_after_a_kill(tmp_path: Path) -> None:
-    out, scenario = tmp_path / "record", write_scenario(tmp_path)
-    process = start("run", scenario, "--out", out)
-    await_step(process, "controller")
-    process.kill()
+STEPS = [
+    "open vswitch", "controller", "3 hosts, 4 switches", "addresses and queues", "forwarding rules",
+    "reading back", "traffic",
+]  # fmt: skip
+
+
+def test_killed_at_any_step_nothing_runs_on_and_the_same_command_works_at_once(tmp_path: Path) -> None:
+    out, scenario, machine = tmp_path / "record", write_scenario(tmp_path), Machine()
+    for step in STEPS:
+        process = start("run", scenario, "--out", out, *LONG)
+        await_step(process, step)
+        process.kill()
+        process.communicate()
+        wait_for(lambda: not processes_in(out), ENDS_WITHIN_S, lambda: f"still there: {processes_in(out)}")
+        assert Machine() == machine
+        assert manifest(out)["status"] == "running"
     again = run(out, scenario)
-    process.communicate()
     assert again.summary["fidelity"]["valid"] is True
     assert manifest(out)["status"] == "complete"
+    machine.assert_clean(out)
 
 
 def test_a_killed_guest_is_told(tmp_path: Path, machine: Machine) -> None:

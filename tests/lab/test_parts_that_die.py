@@ -28,10 +28,12 @@ measure: {interval: 10ms, progress: 10ms}
 
 DIES_AT_ONCE = "exit 7"
 DIES_LATER = f'{sys.executable} "$@" & sleep 2; exit 7'
-KILLS_THE_SWITCH = f"""{sys.executable} "$@" &
-sleep 2
-kill -9 $(cat /run/openvswitch/ovs-vswitchd.pid)
-wait"""
+WHILE_IT_WORKS = f'{sys.executable} "$@" & sleep 2; %s; wait'
+KILLS_THE_SWITCH = "kill -9 $(cat /run/openvswitch/ovs-vswitchd.pid)"
+KILLS_THE_DATABASE = "kill -9 $(cat /run/openvswitch/ovsdb-server.pid)"
+KILLS_WHOSE_LOG = """for p in /proc/[0-9]*; do
+case $(readlink $p/fd/1) in */{0}.log) kill -9 ${{p#/proc/}};; esac; done"""
+"""A program of the run is known by its log."""
 
 
 @pytest.mark.parametrize(
@@ -40,12 +42,40 @@ wait"""
         (DIES_AT_ONCE, "the controller ended with status 7; see logs/controller.log", "controller.log"),
         (DIES_LATER, "the controller ended with status 7; see logs/controller.log", "controller.log"),
         (
-            KILLS_THE_SWITCH,
+            WHILE_IT_WORKS % KILLS_THE_SWITCH,
             "ovs-vswitchd ended with status -9; see its log in the record",
             "ovs-vswitchd.log",
         ),
+        (
+            f'{KILLS_THE_SWITCH}; exec {sys.executable} "$@"',
+            "ovs-vswitchd ended with status -9; see its log in the record",
+            "ovs-vswitchd.log",
+        ),
+        (
+            WHILE_IT_WORKS % KILLS_THE_DATABASE,
+            "ovsdb-server ended with status -9; see its log in the record",
+            "ovsdb-server.log",
+        ),
+        (
+            WHILE_IT_WORKS % KILLS_WHOSE_LOG.format("traffic"),
+            "traffic was killed by SIGKILL; see logs/traffic.log",
+            "traffic.log",
+        ),
+        (
+            WHILE_IT_WORKS % KILLS_WHOSE_LOG.format("probe"),
+            "probe was killed by SIGKILL; see logs/probe.log",
+            "probe.log",
+        ),
     ],
-    ids=["controller at once", "controller under traffic", "ovs-vswitchd under traffic"],
+    ids=[
+        "controller at once",
+        "controller under traffic",
+        "ovs-vswitchd under traffic",
+        "ovs-vswitchd while the lab is built",
+        "ovsdb-server under traffic",
+        "senders under traffic",
+        "probe under traffic",
+    ],
 )
 def test_the_run_names_what_died(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str, log: str

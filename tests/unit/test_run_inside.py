@@ -67,7 +67,7 @@ def test_a_program_that_fails_is_an_error(tmp_path: Path) -> None:
 
     child = started(program, tmp_path)
     child.wait_ready()
-    with pytest.raises(LabError, match=r"^worker failed \(wait status 256\); see logs/worker\.log$"):
+    with pytest.raises(LabError, match=r"^worker failed with status 1; see logs/worker\.log$"):
         wait_until(child.ended, 10, "the child")
 
 
@@ -91,7 +91,7 @@ def test_a_program_that_dies_when_asked_is_an_error(tmp_path: Path) -> None:
 
     child = started(program, tmp_path)
     child.wait_ready()
-    with pytest.raises(LabError, match=r"^worker failed \(wait status 15\); see logs/worker\.log$"):
+    with pytest.raises(LabError, match=r"^worker was killed by SIGTERM; see logs/worker\.log$"):
         child.stop()
 
 
