@@ -51,6 +51,11 @@ def test_headroom_is_what_the_links_that_fill_a_queue_carry_until_they_stop() ->
     assert found["leaf1-spine1"].headroom_bytes == 2 * (5_000 * 12.5 + FRAMES)
 
 
+def test_what_comes_down_from_a_spine_does_not_go_up_again() -> None:
+    found = points(small_plan(LOSSLESS, "fabric.spines=2"))
+    assert found["leaf1-spine1"].headroom_bytes == 2 * (5_000 * 12.5 + FRAMES)  # p1 and p2, not spine2
+
+
 def test_those_that_fill_a_queue_follow_from_the_transfers() -> None:
     assert feeders(small_plan(LOSSLESS, "fabric.spines=1")) == {
         "leaf1-spine1": ("p1-leaf1", "p2-leaf1"),
