@@ -126,3 +126,12 @@ def test_a_trace_by_way_of_stores_moves_no_block_twice(tmp_path: Path) -> None:
     assert requests["scale"] == {"bytes": 0.01, "time": 0.005}
     assert requests["slo"]["ttft_ms"] == 1.0
     assert 0 < requests["exposed_share"] < 1
+
+
+def test_placement_gains_nothing_where_prefill_decides(tmp_path: Path) -> None:
+    p99 = {}
+    for policy in ("round-robin", "network-aware"):
+        done = run(tmp_path / policy, "placement-no-gain", sets=[f"workload.placement={policy}", "expect=[]"])
+        assert done.summary["requests"]["placement"] == policy
+        p99[policy] = done.summary["ttft_ms"]["p99"]
+    assert p99["network-aware"] == pytest.approx(p99["round-robin"], rel=SHARE)
