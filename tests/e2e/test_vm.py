@@ -19,6 +19,10 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "scripts/vm.sh"
 SCENARIO = ROOT / "tests/data/scenarios/good/small-incast.yaml"
 DILATION = 2000
+LIMIT_S = 570
+BUSY_LOAD = 3.0
+"""Processes for each processor from which on emulating one more cannot be expected to end in time."""
+
 CACHE = Path(os.environ.get("KV_VM_CACHE") or Path.home() / ".cache/kv-testbed/vm")
 
 
@@ -36,7 +40,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         pytest.skip("announced: no QEMU or no kernel for it here: scripts/setup.sh vm")
     folder = tmp_path_factory.mktemp("vm")
     words = ("run", str(SCENARIO), "--set", f"dilation={DILATION}", "--out", "record")
-    done = vm(folder, *words, limit_s=580, KV_VM_TIMEOUT_S="570")
+    done = vm(folder, *words, limit_s=LIMIT_S + 10, KV_VM_TIMEOUT_S=str(LIMIT_S))
+    if done.returncode == 3 and os.getloadavg()[0] > BUSY_LOAD * (os.cpu_count() or 1):
+        pytest.skip(f"announced: too busy a machine to emulate another one within {LIMIT_S} s")
     assert (folder / "record/summary.json").exists(), done.stderr
     return {
         "folder": folder,
