@@ -242,7 +242,14 @@ def test_words_that_do_not_fit(
 @pytest.mark.parametrize(
     ("count", "rank", "confidence"),
     # 1 - 2 * P(binomial(n, 1/2) < rank): of 5 values even the range has less than 95 %.
-    [(1, 1, 0.0), (5, 1, 0.9375), (6, 1, 0.96875), (10, 2, 1 - 2 * 11 / 1024), (20, 6, 0.9586)],
+    [
+        (1, 1, 0.0),
+        (5, 1, 0.9375),
+        (6, 1, 0.96875),
+        (8, 1, 1 - 2 / 256),
+        (10, 2, 1 - 2 * 11 / 1024),
+        (20, 6, 0.9586),
+    ],
 )
 def test_the_interval_is_that_of_order_statistics(count: int, rank: int, confidence: float) -> None:
     found = interval_rank(count)
