@@ -90,15 +90,15 @@ def read_value(text: str, place: Place) -> Node:
     """
     try:
         node = _compose(text)
+        if node is None:
+            return Leaf("", True, place)
+        if isinstance(node, yaml.CollectionNode) and not node.flow_style:
+            return Leaf(text, False, place)
+        return _moved(_convert(node, place), place)
     except _Refused as refused:
         raise InputError(f"{place}: {refused.message}") from None
     except yaml.YAMLError as error:
         raise InputError(f"{place}: the value is not valid YAML: {_what(error)}") from None
-    if node is None:
-        return Leaf("", True, place)
-    if isinstance(node, yaml.CollectionNode) and not node.flow_style:
-        return Leaf(text, False, place)
-    return _moved(_convert(node, place), place)
 
 
 def merge(base: Node, over: Node) -> Node:

@@ -291,6 +291,8 @@ def test_no_text_makes_a_traceback(text: str) -> None:
 
 
 @given(st.text(min_size=1), st.text())
+@example("name", "!tag")
+@example("hosts", "{a: 1, a: 2}")
 def test_no_override_makes_a_traceback(path: str, value: str) -> None:
     message = message_of(lambda: load_scenario("incast", [f"{path}={value}"]))
     assert message is None or message.startswith("--set ")
