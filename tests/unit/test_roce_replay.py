@@ -47,9 +47,11 @@ def settings(**changes: Any) -> Settings:
 class Pair:
     """A replay of one transfer from SRC to DST, and its rows of progress."""
 
-    def __init__(self, own: Settings, size: int = SIZE, rate_bps: int = 200_000_000) -> None:
+    def __init__(
+        self, own: Settings, size: int = SIZE, rate_bps: int = 200_000_000, pace_bps: int = 0
+    ) -> None:
         self.port = next(FIRST_PORT)
-        flow = Flow(0, Endpoint("p1", SRC, self.port), Endpoint("d1", DST, 4791), size, 0)
+        flow = Flow(0, Endpoint("p1", SRC, self.port), Endpoint("d1", DST, 4791), size, 0, pace_bps)
         self.rows: list[tuple[int, int, int]] = []
         self.replay = RoceReplay(
             [flow], own, lanes={0: [("p1-leaf1", rate_bps)]}, gpus={0: 1},
@@ -105,8 +107,9 @@ def test_a_transfer_arrives_whole(pairs: list[Pair], read: bool, tick_ns: int) -
     assert pairs[0].replay.counters() == {"bad_packets": {}, "lost_at_sockets": {}}
 
 
-def test_a_sender_keeps_its_rate(pairs: list[Pair]) -> None:
-    outcome = made(pairs, settings(dcqcn=None, window_bytes=0), rate_bps=50_000_000).run()
+@pytest.mark.parametrize("limit", ["rate_bps", "pace_bps"])
+def test_a_sender_keeps_its_rate_and_its_nics(pairs: list[Pair], limit: str) -> None:
+    outcome = made(pairs, settings(dcqcn=None, window_bytes=0), **{limit: 50_000_000}).run()
     frames = 293 * (42 + 12 + 4) + SIZE
     # Never faster than the rate allows, but for the first packet and one that was sent a little late.
     assert outcome["end_ns"] - outcome["start_ns"] >= (frames - 2 * 1100) * 8 / 50e6 * 1e9
