@@ -12,7 +12,7 @@ from testbed.regress.plots import HEIGHT, WIDTH
 from testbed.report import svg
 
 HEAD = 56
-NAME = 190
+NAME = 210
 """Heights and widths of what stands above the charts."""
 
 SHOWN = 2
