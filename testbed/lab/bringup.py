@@ -16,7 +16,7 @@ from typing import Any
 from testbed.lab import readback
 from testbed.lab.control import ControllerProcess, start_controller
 from testbed.lab.gates import add_gate
-from testbed.lab.hosts import configure_host, namespace, tune_own_kernel
+from testbed.lab.hosts import configure_host, namespace, switch_off_ipv6, tune_own_kernel
 from testbed.lab.mininet_net import build_network
 from testbed.lab.netlink import (
     NETLINK_ROUTE,
@@ -94,6 +94,7 @@ def _build(
     progress(f"{len(plan.topology.hosts)} hosts, {len(plan.topology.switches)} switches")
     if plan.backend != "native":
         tune_own_kernel(plan.transport.tcp_congestion_control)
+    switch_off_ipv6()
     net = build_network(plan)
     net.start()
     progress("addresses and queues")

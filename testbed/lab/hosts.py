@@ -17,6 +17,9 @@ from testbed.lab.system import network_namespace
 from testbed.plan.model import Plan
 from topologies.model import Host, Nic
 
+IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
+"""Not there in a kernel without IPv6."""
+
 NETNS_DIR = Path("/run/netns")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -48,10 +51,19 @@ def make_namespaces(names: list[str]) -> None:
     try:
         for name in names:
             _make_namespace(namespace(name))
+            switch_off_ipv6()
             _libc.setns(home, _CLONE_NEWNET)
     finally:
         _libc.setns(home, _CLONE_NEWNET)
         os.close(home)
+
+
+def switch_off_ipv6() -> None:
+    """Keep IPv6 out of the calling thread's network namespace: its own packets would be in the queues."""
+    for name in ("all", "default"):
+        path = IPV6_SETTINGS / name / "disable_ipv6"
+        if path.exists():
+            path.write_text("1")
 
 
 def _make_namespace(path: Path) -> None:

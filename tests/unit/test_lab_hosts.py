@@ -139,3 +139,14 @@ def test_every_offload_is_asked_and_switched_off_by_its_own_number(monkeypatch: 
     calls.clear()
     hosts.switch_off_offloads("leaf1-p1")
     assert calls == [("leaf1-p1", 0x1F, 0), ("leaf1-p1", 0x24, 0), ("leaf1-p1", 0x2C, 0)]
+
+
+def test_ipv6_is_switched_off_where_there_is_any(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosts, "IPV6_SETTINGS", tmp_path)
+    hosts.switch_off_ipv6()
+    for name in ("all", "default"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "disable_ipv6").write_text("0")
+    hosts.switch_off_ipv6()
+    written = [(tmp_path / name / "disable_ipv6").read_text() for name in ("all", "default")]
+    assert written == ["1", "1"]
