@@ -52,7 +52,7 @@ def machine(_bench: Bench, _seeds: int) -> list[Row]:
 FIXED = [
     *("fabric.host_link={rate: 40gbit, delay: 1us}", "fabric.mtu=1500"),
     "fabric.queue={kmin: 5kb, kmax: 200kb, pmax: 0.01, limit: 8mb}",
-    *("transport={kind: roce, dcqcn: paper, mtu: 1024}", "workload.requests.kv_bytes=100mib"),
+    *("transport={kind: roce, dcqcn: paper, mtu: 1024}", "workload.requests.kv_bytes=150mib"),
 ]
 MODEL_BYTES = 21_500
 WARM_NS = 20_000_000
