@@ -33,14 +33,16 @@ LISTED = 12
 """So many transfers of a plan are listed one by one."""
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
-    """Return aligned lines: the first column to the left, the others to the right."""
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ", gap: str = "  "
+) -> list[str]:
+    """Return aligned lines: the first column to the left, the others to the right, `gap` between two."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     lines = []
     for row in (head, *rows):
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append((indent + "  ".join(cells)).rstrip())
+        lines.append((indent + gap.join(cells)).rstrip())
     return lines
 
 
@@ -227,7 +229,7 @@ def _requests_block(summary: Mapping[str, Any]) -> list[str]:
 def narrow(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a table with one blank between columns where two would be too wide."""
     lines = table(head, rows)
-    return lines if max(map(len, lines)) <= WIDTH else [line.replace("  ", " ") for line in lines]
+    return lines if max(map(len, lines)) <= WIDTH else table(head, rows, indent=" ", gap=" ")
 
 
 def _stretches(summary: Mapping[str, Any]) -> list[str]:

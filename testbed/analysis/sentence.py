@@ -5,6 +5,7 @@ Words only: who is to blame is decided in `blame`. Called by `verdict`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,11 @@ WORDS = {
     DEST_LEAF: "the leaf's downlink to the decode host",
     DEST_LANDING: "the way from the NIC to the GPU on the decode side",
 }
+
+STORE = re.compile(r"s\d+(n\d+)?")
+"""What a store and its NICs are called; a spine is not one."""
+
+STORE_WORDS = {SOURCE_RAIL: "the NIC of a store", DEST_LEAF: "the leaf's downlink to a store"}
 
 ONE_LINK_SHARE = 0.95
 """From this part of a segment's loss on, its costliest link stands for the segment."""
@@ -104,9 +110,18 @@ def _amount(culprit: Culprit, share: float, one: bool, first: bool, of_all: bool
 def _place(culprit: Culprit, one: bool, links: Links) -> str:
     used = f"which was {_percent(links[culprit.link]['utilisation']['mean'])} utilised"
     if one:
-        return f"the queue of {culprit.link} ({WORDS[culprit.segment]}), {used}"
+        return f"the queue of {culprit.link} ({_words(culprit, links)}), {used}"
     largest = f"the largest part ({_percent(culprit.link_share)}) to that of {culprit.link}"
+    if _words(culprit, links) != WORDS[culprit.segment]:
+        largest += f" ({_words(culprit, links)})"
     return f"the queues of {culprit.segment} ({WORDS[culprit.segment]}), {largest}, {used}"
+
+
+def _words(culprit: Culprit, links: Links) -> str:
+    """Say what kind of link the culprit's is. A store is the end of one hand-over and the start of another."""
+    link = links[culprit.link]
+    end = link["from"] if culprit.segment == SOURCE_RAIL else link["to"]
+    return STORE_WORDS.get(culprit.segment, "") * bool(STORE.fullmatch(end)) or WORDS[culprit.segment]
 
 
 def _nobody(whole: Blame, slowdown: Mapping[str, float | None]) -> str:

@@ -22,8 +22,18 @@ SEGMENT_OF = {
     "leaf1-spine1": "source-leaf",
     "leaf3-d1": "dest-leaf",
     "leaf3-d2": "dest-leaf",
+    "leaf3-s1": "dest-leaf",
+    "s1-leaf3": "source-rail",
 }
-LINKS = {name: {"segment": segment, "utilisation": {"mean": 0.5}} for name, segment in SEGMENT_OF.items()}
+LINKS = {
+    name: {
+        "segment": segment,
+        "from": name.split("-")[0],
+        "to": name.split("-")[1],
+        "utilisation": {"mean": 0.5},
+    }
+    for name, segment in SEGMENT_OF.items()
+}
 IDEAL = 1_000_000
 
 
@@ -174,6 +184,26 @@ def test_groups_are_judged_by_themselves() -> None:
 def _two(rail: float, downlink: float, sender: float = 0.0) -> list[str]:
     part = blame([_loss(p1_leaf1=rail, leaf3_d1=downlink, sender=sender)], SEGMENT_OF)
     return [culprit.segment for culprit in culprits(part, SEGMENT_OF)]
+
+
+@pytest.mark.parametrize(
+    ("link", "words"),
+    [
+        ("leaf3_d1", "the queue of leaf3-d1 (the leaf's downlink to the decode host)"),
+        ("leaf3_s1", "the queue of leaf3-s1 (the leaf's downlink to a store)"),
+        ("s1_leaf3", "the queue of s1-leaf3 (the NIC of a store)"),
+        ("p1_leaf1", "the queue of p1-leaf1 (the way from the GPU to the NIC on the prefill side)"),
+        ("leaf1_spine1", "the queue of leaf1-spine1 (a leaf uplink on the prefill side)"),
+    ],
+)
+def test_a_store_is_not_called_a_prefill_or_a_decode_host(link: str, words: str) -> None:
+    assert words in _verdict(_loss(**{link: 1e6}))["text"]
+
+
+def test_of_several_queues_the_largest_part_may_be_a_stores() -> None:
+    text = _verdict(_loss(leaf3_s1=6e5, leaf3_d1=4e5))["text"]
+    assert "the queues of dest-leaf (the leaf's downlink to the decode host), the largest part (60 %)" in text
+    assert "to that of leaf3-s1 (the leaf's downlink to a store), which was 50 % utilised" in text
 
 
 def test_a_quarter_of_the_time_lost_makes_a_second_culprit() -> None:

@@ -14,7 +14,7 @@ from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.record.reader import Record
 from testbed.scenario import load_scenario, shipped_scenarios
-from testbed.terminal import plan_text, summary_text, table
+from testbed.terminal import narrow, plan_text, summary_text, table
 from tests.support.lab import small_plan
 from tests.support.synthetic import CASES, MIB, write_record
 from topologies import Host
@@ -173,3 +173,12 @@ def test_a_fabric_with_many_hosts_is_wrapped() -> None:
     assert widest(text) <= 80
     assert "prefill29(10.0.1.29)" in text
     assert "leaf2: no hosts" in text
+
+
+def test_a_table_that_is_too_wide_is_narrower_and_still_aligned() -> None:
+    head, rows = ["at", *["column"] * 9], [["all", *["1"] * 9], ["d1", *["22"] * 9]]
+    assert {len(line) for line in narrow(head, rows)} == {2 + 3 + 9 * 8}
+    wide = ["at", *["column"] * 10]
+    lines = narrow(wide, [[*row, row[-1]] for row in rows])
+    assert {len(line) for line in lines} == {1 + 3 + 10 * 7}
+    assert lines[2] == " d1  " + " ".join(["    22"] * 10)
