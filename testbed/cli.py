@@ -235,9 +235,7 @@ def _run(options: argparse.Namespace) -> int:
     out = options.out or RUNS / f"{plan.scenario}-{plan.seed}-{plan_hash(plan)}"
     progress = Progress(quiet=options.json)
     try:
-        run_plan(
-            plan, scenario_yaml(scenario), out, progress.step, command=options.words, captures=captures
-        )
+        run_plan(plan, scenario_yaml(scenario), out, progress.step, command=options.words, captures=captures)
     finally:
         progress.end()
     differs = run_twice(plan, scenario_yaml(scenario), out, progress, captures) if options.twice else None

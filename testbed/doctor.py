@@ -236,7 +236,6 @@ def _native(machine: Machine) -> Iterator[Check]:
         remedy = f"load it (modprobe {module}) or use the backend uml"
         yield _check(f"module {module}", where is not None, where or "not found", remedy, (NATIVE,))
 
-
     yield _dctcp(machine)
 
 

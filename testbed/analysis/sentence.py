@@ -118,7 +118,7 @@ def _place(culprit: Culprit, one: bool, links: Links) -> str:
 
 
 def _words(culprit: Culprit, links: Links) -> str:
-    """Say what kind of link the culprit's is. A store is the end of one hand-over and the start of another."""
+    """Say what kind of link the culprit's is. A store ends one hand-over and starts another."""
     link = links[culprit.link]
     end = link["from"] if culprit.segment == SOURCE_RAIL else link["to"]
     return STORE_WORDS.get(culprit.segment, "") * bool(STORE.fullmatch(end)) or WORDS[culprit.segment]

@@ -32,4 +32,3 @@ def alone(releases: Releases, size_bytes: int, serial_ns: float) -> tuple[list[f
 def alone_ns(releases: Releases, size_bytes: int, serial_ns: float) -> float:
     """Return when (ns after the first release) the last byte would have arrived alone, without the delay."""
     return alone(releases, size_bytes, serial_ns)[1][-1]
-

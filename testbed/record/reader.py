@@ -323,9 +323,7 @@ class _Reader:
             self._problems.append(f"{layout.DATAPATH_FLOWS} is damaged: {error}")
             return {transfer.id: None for transfer in self._plan.transfers}
 
-    def _through_hosts(
-        self, cables: dict[int, tuple[str, ...] | None]
-    ) -> dict[int, tuple[str, ...] | None]:
+    def _through_hosts(self, cables: dict[int, tuple[str, ...] | None]) -> dict[int, tuple[str, ...] | None]:
         """Return the paths with the stages inside the hosts at both ends."""
         topology = self._plan.topology
         ends = {t.id: (t.src, t.src_gpu, t.dst, t.dst_gpu) for t in self._plan.transfers}

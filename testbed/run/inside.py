@@ -338,9 +338,7 @@ def _require_finished(plan: Plan, record: Path) -> None:
         )
 
 
-def _await_workers(
-    workers: list[Child], watchers: list[Child], lab: Lab, plan: Plan, record: Path
-) -> None:
+def _await_workers(workers: list[Child], watchers: list[Child], lab: Lab, plan: Plan, record: Path) -> None:
     """Wait for all workers; the traffic itself ends at the deadline, this is the net below it."""
     left = list(workers)
 

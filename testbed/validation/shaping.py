@@ -20,9 +20,7 @@ from testbed.validation.scenes import (
 )
 
 CONTROLS = ("dctcp", "cubic", "bbr")
-ROUNDING = (
-    "the kernel counts a frame's time in whole ns, rounded down (0.2 % at 400 Gbit/s); 1 % in all"
-)
+ROUNDING = "the kernel counts a frame's time in whole ns, rounded down (0.2 % at 400 Gbit/s); 1 % in all"
 CLOSED = "ramp-up of the senders (round trips of 4 us) and a whole packet at each hop"
 ASKED = "the scenario"
 
