@@ -87,8 +87,8 @@ requests cross a fabric with room, and prefill decides. Seed 1, each line one ru
 | `placement-no-gain` | `round-robin` | 10.6 ms | 13.4 ms | nobody |
 | | `network-aware` | 10.6 ms | 13.5 ms | dest-leaf, in the slowest 1 % |
 
-Counters that are a millisecond old, the default, are older than most of these hand-overs: requests follow what
-the network was, and placement that knows it is worse than taking turns. At 100 us it is better at p99.
+Counters that are a millisecond old, the default, are older than most of these hand-overs: requests follow
+what the network was, and placement that knows it is worse than taking turns. At 100 us it is better at p99.
 """
 
 
