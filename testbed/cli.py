@@ -232,7 +232,9 @@ def _run(options: argparse.Namespace) -> int:
         return run_seeds(options, plan, options.out or several)
     if options.twice and plan.clock != "virtual":
         raise InputError("--twice needs the virtual clock; on a real clock no two runs are the same")
-    out = options.out or RUNS / f"{plan.scenario}-{plan.seed}-{plan_hash(plan)}"
+    # A capture takes part in the lab and moves exact values a little: its record is another one.
+    captured = "-captured" if options.capture else ""
+    out = options.out or RUNS / f"{plan.scenario}-{plan.seed}-{plan_hash(plan)}{captured}"
     progress = Progress(quiet=options.json)
     try:
         run_plan(plan, scenario_yaml(scenario), out, progress.step, command=options.words, captures=captures)

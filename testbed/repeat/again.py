@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,12 +100,26 @@ def open_record(folder: Path) -> Record:
     return record
 
 
+def captures_of(record: Path, plan: Plan) -> Captures:
+    """Return what was captured for a record: its links, and how much of each packet."""
+    links = [link.name for link in plan.topology.links if (record / layout.capture(link.name)).exists()]
+    if not links:
+        return Captures()
+    with (record / layout.capture(links[0])).open("rb") as file:
+        head = file.read(4096)
+    # pcapng: a section header that says its own length, then an interface with its snap length at byte 12.
+    (length,) = struct.unpack_from("<I", head, 4)
+    (snaplen,) = struct.unpack_from("<I", head, length + 12)
+    return Captures(tuple(links), snaplen)
+
+
 def repeat(record: Record, out: Path, tell: Tell, command: Sequence[str]) -> Comparison:
     """Run the plan of `record` again, with its own seed, into `out`, and compare."""
     scenario = (record.path / layout.SCENARIO).read_text(encoding="utf-8")
     # Not the record's own: its transfers are those that were served.
     plan = from_json((record.path / layout.PLAN).read_text(encoding="utf-8"))
-    run_plan(plan, scenario, out, tell, command=command)
+    # A capture takes part in the lab: without it, exact bytes differ.
+    run_plan(plan, scenario, out, tell, command=command, captures=captures_of(record.path, plan))
     write_outputs(Record.open(out))
     return Comparison(
         tuple(differences(record.path, out)),

@@ -2,7 +2,8 @@
 
 Runs inside the lab as a program of its own. A packet socket on the link's interface sees each packet after
 its queue, at the moment it is sent; the kernel's filter keeps what leaves and cuts it to `snaplen`. Times
-are the lab's clock. Reading takes no virtual time, and a capture does not change what the packets do.
+are the lab's clock. Reading takes next to no virtual time; still it is one more program in the lab, and the
+exact values of a run with a capture are not those of a run without.
 """
 
 from __future__ import annotations

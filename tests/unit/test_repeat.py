@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from testbed.repeat.sameness import changed_environment, differences, raw_differ
 from testbed.repeat.spread import interval_rank, over_seeds, spread_of
 from testbed.report.spread import spread_page
 from testbed.run import many
+from testbed.run.capture import Captures
 from testbed.run.many import Ended, Task
 from tests.support.synthetic import baseline, edit_json, incast, write_record
 
@@ -115,10 +117,11 @@ def test_of_the_environment_only_what_a_result_depends_on_is_compared() -> None:
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Stands in for the lab: `case` is what it measures, `edit` what is different in it."""
-    known: dict[str, Any] = {"case": CASE, "edit": None, "plans": []}
+    known: dict[str, Any] = {"case": CASE, "edit": None, "plans": [], "captured": []}
 
-    def run_plan(plan: Any, _scenario: str, out: Path, _tell: Any, **_more: Any) -> None:
+    def run_plan(plan: Any, _scenario: str, out: Path, _tell: Any, **more: Any) -> None:
         known["plans"].append(plan)
+        known["captured"].append(more["captures"])
         write_record(out, known["case"])
         if known["edit"]:
             edit_json(out, *known["edit"])
@@ -145,6 +148,18 @@ def test_a_record_that_comes_out_the_same(
     ]
     assert lab["plans"] == [Record.open(pair[0]).plan]
     assert sorted(path.name for path in pair[0].iterdir()) == before
+
+
+def test_what_was_captured_is_captured_again(
+    pair: tuple[Path, Path], lab: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = Record.open(pair[0]).plan.topology.links[1].name
+    assert rerun(capsys, pair[0])[0] == 0
+    section = struct.pack("<IIIHHqI", 0x0A0D0D0A, 28, 0x1A2B3C4D, 1, 0, -1, 28)
+    interface = struct.pack("<IIHHII", 1, 20, 1, 0, 96, 20)
+    (pair[0] / layout.capture(name)).write_bytes(section + interface)
+    rerun(capsys, pair[0])
+    assert lab["captured"] == [Captures(), Captures((name,), 96)]
 
 
 def test_a_record_that_comes_out_otherwise(
