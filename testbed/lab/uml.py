@@ -11,11 +11,13 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 from testbed.errors import LabError, MachineError
 from testbed.lab.job import JOB_DIR, Job, prepare, result, watch
 from testbed.lab.kernels import DISTRIBUTION_MODULES, MODULES, PROJECT, Kernel
+from testbed.lab.processors import processor_of_its_own
 
 RECORD_INSIDE = "/mnt"
 TERMINAL_INSIDE = "/dev/tty1"
@@ -60,7 +62,8 @@ def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        watch(job, process)
+        with processor_of_its_own(process.pid) if kernel.virtual else nullcontext():
+            watch(job, process)
     result(job, explain(console.read_text(errors="replace"), process.returncode))
 
 

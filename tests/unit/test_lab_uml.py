@@ -40,6 +40,7 @@ def started(monkeypatch: pytest.MonkeyPatch, made: Job, kernel: Kernel) -> tuple
     calls: list[tuple[list[str], dict[str, Any]]] = []
 
     class Ended:
+        pid = 0x7FFFFFF0  # no process has this number
         returncode = 0
 
     def popen(command: list[str], **options: Any) -> Ended:
