@@ -6,7 +6,6 @@ hash is even and every leaf's is its own. Over S seeds the number with a collisi
 
 from __future__ import annotations
 
-from math import comb, perm
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,11 @@ import pytest
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario import load_scenario
+from testbed.validation.ecmp import bounds, chance
 from tests.support.command import predicted_paths, run, write_scenario
 
 SEEDS = 400
 RUNS = 20
-FALSE_ALARM = 1e-3
-"""How often a right hash would be refused, for each bound, had the seeds been drawn at random."""
 
 TEXT = """\
 name: tiny
@@ -41,22 +39,6 @@ PAIRS = [(2, 2), (4, 4), (4, 8)]
 
 def text_of(flows: int, spines: int) -> str:
     return TEXT.format(leaves=flows + 1, spines=spines, flows=flows)
-
-
-def chance(flows: int, spines: int) -> float:
-    """The probability that at least two of the flows meet."""
-    return 1 - perm(spines, flows) / spines**flows
-
-
-def bounds(count: int, share: float) -> tuple[int, int]:
-    """The fewest and the most of `count` that chance leaves possible: half of FALSE_ALARM on either side."""
-    weights = [comb(count, k) * share**k * (1 - share) ** (count - k) for k in range(count + 1)]
-    inside = [
-        k
-        for k in range(count + 1)
-        if sum(weights[: k + 1]) > FALSE_ALARM / 2 and sum(weights[k:]) > FALSE_ALARM / 2
-    ]
-    return inside[0], inside[-1]
 
 
 def collides(paths: list[str]) -> bool:

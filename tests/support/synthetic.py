@@ -23,6 +23,7 @@ import numpy as np
 from testbed.plan.codec import to_json
 from testbed.plan.model import Deadline, Measure, Plan, Queue, Routing, Transfer, Transport
 from testbed.record import layout
+from testbed.record.reader import Record, SampleGroup
 from tests.support.fluid import Case, Floats, Span, arrival, spans_of
 from topologies import LeafSpine, Topology, build_leaf_spine
 from topologies.leaf_spine import Slower, Stage
@@ -399,3 +400,16 @@ def main(arguments: Iterable[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+
+
+def edit_samples(record: Record, link: str, field: str, change: Callable[[Any], Any]) -> Record:
+    """Return `record` with one field of one link changed in all its samples."""
+    groups: list[SampleGroup] = []
+    for group in record.groups:
+        rows = np.array(group.rows)
+        if link in group.links:
+            width = len(layout.SAMPLE_FIELDS)
+            column = 1 + group.links.index(link) * width + layout.SAMPLE_FIELDS.index(field)
+            rows[:, column] = change(rows[:, column])
+        groups.append(replace(group, rows=rows))
+    return replace(record, groups=tuple(groups))

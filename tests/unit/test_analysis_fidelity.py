@@ -14,7 +14,7 @@ from testbed.analysis.fidelity import CHECKS, fidelity, marking_probability
 from testbed.analysis.held_rates import held_rates
 from testbed.record import layout
 from testbed.record.reader import LinkSeries, Record, SampleGroup
-from tests.support.synthetic import edit_json, incast, reseal, write_record
+from tests.support.synthetic import edit_json, edit_samples, incast, reseal, write_record
 
 CASE = incast(senders=2, size=4 << 20)
 
@@ -30,19 +30,6 @@ def _failed(record: Record) -> dict[str, str]:
     assert found["valid"] == (not failed)
     assert found["reasons"] == list(failed.values())
     return failed
-
-
-def _edited(record: Record, link: str, field: str, change: Callable[[Any], Any]) -> Record:
-    """Return `record` with one field of one link changed in all its samples."""
-    groups: list[SampleGroup] = []
-    for group in record.groups:
-        rows = np.array(group.rows)
-        if link in group.links:
-            width = len(layout.SAMPLE_FIELDS)
-            column = 1 + group.links.index(link) * width + layout.SAMPLE_FIELDS.index(field)
-            rows[:, column] = change(rows[:, column])
-        groups.append(replace(group, rows=rows))
-    return replace(record, groups=tuple(groups))
 
 
 def _retimed(record: Record, change: Callable[[Any], Any]) -> Record:
@@ -65,14 +52,14 @@ def test_a_good_record_passes_every_check(folder: Path) -> None:
 def test_rates(tmp_path: Path) -> None:
     # A little less than the tolerance, so that the counters still hold all payload.
     record = Record.open(write_record(tmp_path, incast(senders=2)))
-    slow = _edited(record, "leaf3-d1", "bytes", lambda values: values * 0.979)
+    slow = edit_samples(record, "leaf3-d1", "bytes", lambda values: values * 0.979)
     assert _failed(slow) == {"rates": "links sent below their rate while packets waited: leaf3-d1 (97.9 %)"}
 
 
 def test_a_link_without_a_backlog_need_not_send(tmp_path: Path) -> None:
     record = Record.open(write_record(tmp_path, incast(senders=2)))
     assert held_rates(record) == {"leaf3-d1": pytest.approx(1.0, abs=1e-3)}
-    assert held_rates(_edited(record, "leaf3-d1", "backlog_bytes", lambda values: values // 10)) == {}
+    assert held_rates(edit_samples(record, "leaf3-d1", "backlog_bytes", lambda values: values // 10)) == {}
 
 
 def test_status(tmp_path: Path) -> None:
@@ -122,7 +109,7 @@ def test_congestion_control(folder: Path, change: dict[str, Any], found: str) ->
 
 
 def test_marking(folder: Path) -> None:
-    record = _edited(Record.open(folder), "leaf3-d1", "ce_marks", lambda marks: 0 * marks)
+    record = edit_samples(Record.open(folder), "leaf3-d1", "ce_marks", lambda marks: 0 * marks)
     assert list(_failed(record)) == ["marking"]
     assert _failed(record)["marking"].startswith(
         "queues stood above K_min but no packet was marked: leaf3-d1 (about "
@@ -130,8 +117,8 @@ def test_marking(folder: Path) -> None:
 
 
 def test_no_marks_are_expected_without_ecn_or_without_a_queue(folder: Path) -> None:
-    record = _edited(Record.open(folder), "leaf3-d1", "ce_marks", lambda marks: 0 * marks)
-    short = _edited(record, "leaf3-d1", "backlog_bytes", lambda backlog: np.minimum(backlog, 100_000))
+    record = edit_samples(Record.open(folder), "leaf3-d1", "ce_marks", lambda marks: 0 * marks)
+    short = edit_samples(record, "leaf3-d1", "backlog_bytes", lambda backlog: np.minimum(backlog, 100_000))
     off = replace(
         record,
         plan=replace(
@@ -194,9 +181,9 @@ def test_host_drops(folder: Path) -> None:
         return drops + 7 * (np.arange(len(drops)) > 3)
 
     record = Record.open(folder)
-    host = _edited(record, "p2-leaf2", "drops", _seven_more)
+    host = edit_samples(record, "p2-leaf2", "drops", _seven_more)
     assert _failed(host) == {"host_drops": "hosts dropped packets at their own egress: p2-leaf2 (7)"}
-    assert _failed(_edited(record, "leaf3-d1", "drops", _seven_more)) == {}
+    assert _failed(edit_samples(record, "leaf3-d1", "drops", _seven_more)) == {}
 
 
 def test_tcp_memory(folder: Path) -> None:
@@ -229,7 +216,7 @@ def test_paths(folder: Path) -> None:
 
 
 def test_counted(folder: Path) -> None:
-    record = _edited(Record.open(folder), "leaf3-d1", "bytes", lambda counted: counted // 2)
+    record = edit_samples(Record.open(folder), "leaf3-d1", "bytes", lambda counted: counted // 2)
     ((name, reason),) = _failed(record).items()
     assert name == "counted"
     assert reason.startswith("links counted less than arrived over them: leaf3-d1 (")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ import pytest
 from testbed.analysis.fidelity import fidelity
 from testbed.analysis.gaps import backlogged_gaps
 from testbed.record import layout
-from testbed.record.reader import Record, SampleGroup
+from testbed.record.reader import Record
 from testbed.scenario import load_scenario
 from tests.support.lab import small_plan
-from tests.support.synthetic import baseline, incast, slow_landing, write_record
+from tests.support.synthetic import baseline, edit_samples, incast, slow_landing, write_record
 
 CASE = incast(senders=2, size=4 << 20)
 PORT = "leaf3-d1"
@@ -33,19 +32,6 @@ def _failed(record: Record) -> dict[str, str]:
     return {check["name"]: check["detail"] for check in fidelity(record)["checks"] if not check["ok"]}
 
 
-def _edited(record: Record, link: str, field: str, change: Callable[[Any], Any]) -> Record:
-    """Return `record` with one field of one link changed in all its samples."""
-    groups: list[SampleGroup] = []
-    for group in record.groups:
-        rows = np.array(group.rows)
-        if link in group.links:
-            width = len(layout.SAMPLE_FIELDS)
-            column = 1 + group.links.index(link) * width + layout.SAMPLE_FIELDS.index(field)
-            rows[:, column] = change(rows[:, column])
-        groups.append(replace(group, rows=rows))
-    return replace(record, groups=tuple(groups))
-
-
 def _real(record: Record, **changes: Any) -> Record:
     return replace(record, plan=replace(record.plan, clock="real", **changes))
 
@@ -54,7 +40,7 @@ def _real(record: Record, **changes: Any) -> Record:
 
 
 def test_packets_larger_than_the_mtu(folder: Path) -> None:
-    record = _edited(Record.open(folder), PORT, "packets", lambda packets: packets // 4)
+    record = edit_samples(Record.open(folder), PORT, "packets", lambda packets: packets // 4)
     detail = _failed(record)["packets"]
     assert detail.startswith(f"packets were larger than 4214 bytes: {PORT} (")
 
@@ -88,19 +74,19 @@ def test_a_queue_in_the_hosts_where_the_networks_was_meant(folder: Path) -> None
     def from_port(values: Any) -> Any:
         return np.resize(backlog, len(values))
 
-    moved = _edited(
-        _edited(record, "p1-leaf1", "backlog_bytes", from_port), PORT, "backlog_bytes", lambda v: 0 * v
+    moved = edit_samples(
+        edit_samples(record, "p1-leaf1", "backlog_bytes", from_port), PORT, "backlog_bytes", lambda v: 0 * v
     )
     assert _failed(moved)["host_queue"] == "queues stood in hosts where senders met in the network: p1-leaf1"
     # A queue in both is the network's: the sender's is what has not left yet.
-    both = _edited(record, "p1-leaf1", "backlog_bytes", from_port)
+    both = edit_samples(record, "p1-leaf1", "backlog_bytes", from_port)
     assert "host_queue" not in _failed(both)
 
 
 @pytest.mark.parametrize("case", [baseline(senders=2, size=4 << 20), slow_landing(size=4 << 20)])
 def test_a_host_that_shares_no_port_or_lands_slowly_may_queue(tmp_path: Path, case: Any) -> None:
     record = Record.open(write_record(tmp_path / "run", case))
-    high = _edited(record, "p1-leaf1", "backlog_bytes", lambda values: 0 * values + 500_000)
+    high = edit_samples(record, "p1-leaf1", "backlog_bytes", lambda values: 0 * values + 500_000)
     assert "host_queue" not in _failed(high)
 
 
@@ -126,7 +112,7 @@ def _write_departures(folder: Path, times: Any, lost: int = 0) -> None:
 
 def _watched(folder: Path, times: Any, lost: int = 0) -> Record:
     _write_departures(folder, times, lost)
-    record = _edited(Record.open(folder), PORT, "backlog_bytes", lambda values: 0 * values + 500_000)
+    record = edit_samples(Record.open(folder), PORT, "backlog_bytes", lambda values: 0 * values + 500_000)
     return replace(
         record, plan=replace(record.plan, measure=replace(record.plan.measure, departures=(PORT,)))
     )
