@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from testbed.lab.kernels import distribution_kernel
-from tests.support.command import Run, call, run, settings
+from tests.support.command import OF_TIME, Run, call, failed_checks, run, settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.ovs]
 
 SCENARIO = Path(__file__).parents[1] / "data/scenarios/good/small-incast.yaml"
 REAL = ("--backend", "uml", "--clock", "real")
 SLOWED = ["dilation=1000"]
-BUSY = {"sampling", "rates", "processors", "departures"}
-"""The checks that fail on a machine that cannot keep up."""
 
 LAST_END_SHARE = 0.02
 """What the validity check of the rates lets pass."""
@@ -30,17 +27,13 @@ QUEUE_SHARE = 0.1
 (about 1,100) for a tenth of this by chance alone."""
 
 
-def _failed(summary: dict[str, Any]) -> set[str]:
-    return {check["name"] for check in summary["fidelity"]["checks"] if not check["ok"]}
-
-
-def _real(out: Path, *sets: str, excuses: set[str] = BUSY) -> Run:
-    """Run in real time; AssertionError when a check fails that is not among the excuses."""
+def _real(out: Path, *sets: str) -> Run:
+    """Run in real time; AssertionError when a check fails that is none of time."""
     done = call("run", SCENARIO, "--out", out, *settings(sets), *REAL)
     assert done.returncode in (0, 4), done.stderr
     ran = Run(done, out)
-    failed = _failed(ran.summary)
-    assert failed <= excuses, done.stdout
+    failed = failed_checks(ran.summary)
+    assert failed <= OF_TIME, done.stdout
     assert done.returncode == (4 if failed else 0)
     return ran
 
@@ -59,9 +52,9 @@ def virtual(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def valid(real: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A valid run: the first one, or another."""
     ran = real
-    if _failed(ran.summary):
+    if failed_checks(ran.summary):
         ran = _real(tmp_path_factory.mktemp("again") / "record", *SLOWED)
-    if _failed(ran.summary):
+    if failed_checks(ran.summary):
         pytest.skip("announced: the machine is too busy to keep up with a real clock")
     return ran
 
@@ -98,9 +91,9 @@ def test_it_behaves_as_in_virtual_time(valid: Run, virtual: Run) -> None:
 def test_a_clock_too_fast_for_the_machine_is_not_valid_and_exits_with_4(tmp_path: Path) -> None:
     # 10 Gbit/s and a sample each 20 us, undilated, and by the other controller framework.
     sets = ("dilation=1", "controller.framework=ryu")
-    ran = _real(tmp_path / "record", *sets, excuses=BUSY | {"starts", "coverage"})
+    ran = _real(tmp_path / "record", *sets)
     assert ran.done.returncode == 4
-    assert "sampling" in _failed(ran.summary)
+    assert "sampling" in failed_checks(ran.summary)
     assert ran.done.stderr.splitlines()[-1].startswith("testbed: the measurement is not valid: ")
     assert ran.record.facts["controller"]["framework"] == "ryu"
 

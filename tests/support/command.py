@@ -53,6 +53,10 @@ ONE_LEAF = [
 ]  # fmt: skip
 """Settings that put all of `SMALL` on one switch: no hash has a say."""
 
+OF_TIME = frozenset({"counted", "coverage", "departures", "processors", "rates", "sampling", "starts"})
+"""The checks of validity that a machine busy with something else may fail on a real clock: all that hold a
+time or a count of one moment against another. What was set and what arrived no load may change."""
+
 Done = subprocess.CompletedProcess[str]
 
 
@@ -170,6 +174,11 @@ def manifest(out: Path) -> dict[str, Any]:
     """Return a record's manifest."""
     answer: dict[str, Any] = json.loads((out / "manifest.json").read_text())
     return answer
+
+
+def failed_checks(summary: dict[str, Any]) -> set[str]:
+    """Return the names of the checks of validity that a run did not pass."""
+    return {check["name"] for check in summary["fidelity"]["checks"] if not check["ok"]}
 
 
 # ---- what a run leaves behind ---------------------------------------------------------
