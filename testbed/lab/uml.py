@@ -11,13 +11,12 @@ import os
 import re
 import shutil
 import subprocess
-from contextlib import nullcontext
 from pathlib import Path
 
 from testbed.errors import LabError, MachineError
 from testbed.lab.job import JOB_DIR, Job, prepare, result, watch
 from testbed.lab.kernels import DISTRIBUTION_MODULES, MODULES, PROJECT, Kernel
-from testbed.lab.processors import processor_of_its_own
+from testbed.lab.processors import goes_first, processor_of_its_own
 
 RECORD_INSIDE = "/mnt"
 TERMINAL_INSIDE = "/dev/tty1"
@@ -62,7 +61,9 @@ def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        with processor_of_its_own(process.pid) if kernel.virtual else nullcontext():
+        with processor_of_its_own(process.pid):
+            if not kernel.virtual:
+                goes_first(process.pid)
             watch(job, process)
     result(job, explain(console.read_text(errors="replace"), process.returncode))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from testbed.lab import processors
-from testbed.lab.processors import processor_of_its_own
+from testbed.lab.processors import goes_first, processor_of_its_own
 
 
 @pytest.fixture
@@ -71,3 +71,15 @@ def test_a_process_that_has_ended_is_no_error(
     monkeypatch.setattr(processors.os, "sched_setaffinity", gone)
     with processor_of_its_own(11) as number:
         assert number is None
+
+
+def test_what_goes_first_has_a_real_time_priority_or_is_left_as_it_was(sleeper: int) -> None:
+    first = goes_first(sleeper)
+    assert os.sched_getscheduler(sleeper) == (os.SCHED_FIFO if first else os.SCHED_OTHER)
+    assert first == (os.geteuid() == 0 and len(os.sched_getaffinity(0)) > 1)
+
+
+def test_with_one_processor_nothing_goes_first(sleeper: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors.os, "sched_getaffinity", lambda _pid: {0})
+    assert goes_first(sleeper) is False
+    assert os.sched_getscheduler(sleeper) == os.SCHED_OTHER
