@@ -7,6 +7,7 @@ measures. Called by the command line; the runs themselves are `testbed.run.launc
 from __future__ import annotations
 
 import json
+import math
 import resource
 import time
 from collections.abc import Sequence
@@ -28,6 +29,10 @@ SHARE = 0.05
 QUEUE_SHARE = 0.15
 """The same for the mean queue: a difference of two rates, and so the most sensitive figure."""
 
+CHANCE = 2.0
+"""The share of marks may be off by so many standard deviations more: each packet is marked by chance, so that
+of n marks two runs differ by sqrt(2 / n) of their number."""
+
 HEAD = ("clock", "dilation", "last end", "p99", "queue", "peak", "CE", "CPU", "")
 
 
@@ -40,6 +45,7 @@ class Figures:
     queue_mean: float
     queue_peak: float
     ce_share: float
+    ce_marks: int
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,7 @@ def figures(summary: dict[str, Any], mtu: int) -> Figures:
         queue_mean=link["queue_bytes"]["mean"],
         queue_peak=link["queue_bytes"]["max"],
         ce_share=link["ce_marks"] / packets if packets else 0.0,
+        ce_marks=link["ce_marks"],
     )
 
 
@@ -104,8 +111,10 @@ def departures(row: Row, virtual: Row) -> list[str]:
     if row.failed or row.figures is None or virtual.figures is None:
         return []
     away = []
+    by_chance = CHANCE * math.sqrt(2 / max(virtual.figures.ce_marks, 1))
     for name, share in (
-        ("last_end_ms", SHARE), ("slowdown_p99", SHARE), ("ce_share", SHARE), ("queue_mean", QUEUE_SHARE),
+        ("last_end_ms", SHARE), ("slowdown_p99", SHARE), ("ce_share", SHARE + by_chance),
+        ("queue_mean", QUEUE_SHARE),
     ):  # fmt: skip
         here, there = getattr(row.figures, name), getattr(virtual.figures, name)
         if abs(here - there) > share * abs(there):

@@ -9,7 +9,7 @@ import pytest
 from testbed.cli import main
 from testbed.clocks.rows import Figures, Row, departures, figures, lines
 
-VIRTUAL = Row("virtual", 1, Figures(7.0, 4.0, 50_000, 120_000, 0.18), (), 0.9)
+VIRTUAL = Row("virtual", 1, Figures(7.0, 4.0, 50_000, 120_000, 0.18, 20_000), (), 0.9)
 
 
 def real(*failed: str, **changed: float) -> Row:
@@ -26,7 +26,7 @@ def test_the_figures_are_of_the_link_that_marked_most() -> None:
             "b": {"bytes": 151_400, "ce_marks": 25, "queue_bytes": queue},
         },
     }
-    assert figures(summary, mtu=1500) == Figures(7.5, 4.5, 10.0, 20, 0.25)
+    assert figures(summary, mtu=1500) == Figures(7.5, 4.5, 10.0, 20, 0.25, 25)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,8 @@ def test_the_figures_are_of_the_link_that_marked_most() -> None:
         ({"last_end_ms": 7.34}, []),
         ({"last_end_ms": 7.36}, ["last_end_ms"]),
         ({"slowdown_p99": 3.7}, ["slowdown_p99"]),
-        ({"ce_share": 0.2}, ["ce_share"]),
+        ({"ce_share": 0.192}, []),  # 5 %, and 2 % for 20,000 marks
+        ({"ce_share": 0.193}, ["ce_share"]),
         ({"queue_mean": 57_000}, []),
         ({"queue_mean": 58_000}, ["queue_mean"]),
         ({"queue_peak": 999_999}, []),
