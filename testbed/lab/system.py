@@ -19,9 +19,6 @@ from testbed.errors import DeadlineError, LabError
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNET = 0x40000000
-_PR_SET_TIMERSLACK = 29
-_CLOCK_MONOTONIC = 1
-_TIMER_ABSTIME = 1
 _RB_POWER_OFF = 0x4321FEDC
 
 
@@ -59,22 +56,6 @@ def go_first() -> None:
     for a real clock: on a machine that cannot keep up, a probe that is always late would starve all else.
     """
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-
-
-def sleep_until_ns(moment_ns: int) -> None:
-    """Sleep until the monotonic clock shows `moment_ns`, without reading the clock.
-
-    In virtual time reading the clock moves it; an absolute sleep does not.
-    """
-    seconds, nanoseconds = divmod(moment_ns, 1_000_000_000)
-    request = (ctypes.c_long * 2)(seconds, nanoseconds)
-    while _libc.clock_nanosleep(_CLOCK_MONOTONIC, _TIMER_ABSTIME, request, None) == 4:  # EINTR
-        pass
-
-
-def exact_timers() -> None:
-    """Switch off the 50 us by which the kernel may delay this process's timers."""
-    _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 def power_off() -> None:

@@ -18,8 +18,9 @@ from typing import Any
 
 from testbed.errors import LabError
 from testbed.lab.hosts import device_to_bind
-from testbed.lab.system import exact_timers, sleep_until_ns, wait_until
+from testbed.lab.system import wait_until
 from testbed.plan.model import BackgroundFlow, Plan
+from traffic.exact_time import exact_timers, sleep_until_ns
 
 LISTEN_TIMEOUT_S = 10
 SECOND_NS = 1_000_000_000

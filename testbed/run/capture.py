@@ -19,10 +19,11 @@ from pathlib import Path
 from types import FrameType
 
 from testbed.lab.hosts import namespace
-from testbed.lab.system import exact_timers, go_first, network_namespace, sleep_until_ns
+from testbed.lab.system import go_first, network_namespace
 from testbed.plan.model import Plan
 from testbed.record import layout
 from testbed.run.pcapng import PcapngWriter
+from traffic.exact_time import exact_timers, sleep_until_ns
 
 SNAPLEN_MAX = 65_535
 

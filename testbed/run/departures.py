@@ -15,12 +15,13 @@ from pathlib import Path
 from types import FrameType
 
 from testbed.lab.hosts import namespace
-from testbed.lab.system import exact_timers, network_namespace, sleep_until_ns
+from testbed.lab.system import network_namespace
 from testbed.lab.tap import Tap
 from testbed.plan.model import Plan
 from testbed.record import layout
 from testbed.run.probe import RowFile
 from topologies.model import Link
+from traffic.exact_time import exact_timers, sleep_until_ns
 
 SLOTS = 1 << 16
 """Packets that a ring holds (8 MB)."""

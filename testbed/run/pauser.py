@@ -22,11 +22,12 @@ from testbed.lab.gates import gate_message
 from testbed.lab.hosts import namespace
 from testbed.lab.netlink import NETLINK_ROUTE, Netlink, qdisc_dump_request, qdisc_request
 from testbed.lab.stages import device_of, queue_handle, stages_of
-from testbed.lab.system import exact_timers, go_first, network_namespace, sleep_until_ns
+from testbed.lab.system import go_first, network_namespace
 from testbed.plan.model import Plan
 from testbed.record import layout
 from testbed.run.pauses import Order, Pauses
 from testbed.run.probe import Probe, QueueReader, RowFile, reading
+from traffic.exact_time import exact_timers, sleep_until_ns
 
 BACKLOG = layout.SAMPLE_FIELDS.index("backlog_bytes")
 SENT = layout.SAMPLE_FIELDS.index("bytes")

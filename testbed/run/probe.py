@@ -36,12 +36,13 @@ from testbed.lab.netlink import NETLINK_ROUTE, Netlink, qdisc_dump_request, qdis
 from testbed.lab.qdiscs import QUEUE_HANDLE
 from testbed.lab.stages import ROOT as STAGES_ROOT
 from testbed.lab.stages import device_of, queue_handle, stages_of
-from testbed.lab.system import exact_timers, go_first, network_namespace, sleep_until_ns
+from testbed.lab.system import go_first, network_namespace
 from testbed.lab.uring import Batch, Exchange, NoUring
 from testbed.plan.model import Plan
 from testbed.plan.served import receivers, transfer_of_port
 from testbed.record import layout
 from topologies.model import Link, Nic
+from traffic.exact_time import exact_timers, sleep_until_ns
 
 CHANGED = "the queues of the lab changed during the run"
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from testbed.lab.system import sleep_until_ns
 from testbed.record import layout
+from traffic.exact_time import sleep_until_ns
 
 SECOND_NS = 1_000_000_000
 IDLE = (3, 4)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import DeadlineError, LabError
-from testbed.lab.system import go_first, network_namespace, run, sleep_until_ns, wait_until
+from testbed.lab.system import go_first, network_namespace, run, wait_until
+from traffic.exact_time import sleep_until_ns
 
 
 def test_a_command_gives_its_output_and_gets_its_input() -> None:

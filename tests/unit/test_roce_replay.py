@@ -19,7 +19,8 @@ import pytest
 from traffic.roce import packets, sockets
 from traffic.roce.dcqcn import SETS
 from traffic.roce.packets import Framer, StateCache
-from traffic.roce.replay import RoceReplay, Settings
+from traffic.roce.pairs import Settings
+from traffic.roce.replay import RoceReplay
 from traffic.tcp_replay import Endpoint, Flow
 
 SIZE = 300_001
@@ -165,7 +166,7 @@ def test_a_valid_packet_that_lies_outside_of_the_transfer_is_ignored(pairs: list
 
 def test_without_an_answer_a_transfer_fails_after_all_retries(pairs: list[Pair]) -> None:
     pair = made(pairs, settings(ack_timeout_ns=1_000_000), size=5000)
-    pair.replay._targets.pop((DST, SINK_QP))  # the sink is gone
+    pair.replay._maker.targets.pop((DST, SINK_QP))  # the sink is gone
     outcome = pair.run()
     assert outcome["error"] == "no answer after all retries"
     assert (outcome["roce"]["timeouts"], outcome["end_ns"]) == (8, None)

@@ -15,87 +15,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Any
 
+from traffic.exact_time import exact_timers, sleep_until_ns
 from traffic.roce import packets
-from traffic.roce.dcqcn import NotificationPoint, Parameters, ReactionPoint
-from traffic.roce.ends import Counts, Frame, Lane, Pattern, Sink, Source
-from traffic.roce.geometry import Geometry
-from traffic.roce.packets import BadPacket, Framer, StateCache
-from traffic.roce.rate import NEVER_NS, FixedRate, RateControl
+from traffic.roce.ends import Frame
+from traffic.roce.packets import BadPacket
+from traffic.roce.pairs import Lanes, Pair, PairMaker, Settings, outcome
+from traffic.roce.rate import NEVER_NS
 from traffic.roce.requester import ReadRequester, WriteRequester
-from traffic.roce.responder import ReadResponder, WriteResponder
-from traffic.roce.sockets import (
-    CE,
-    CONTROL_TOS,
-    ECT0,
-    Poller,
-    Receiver,
-    data_socket,
-    dropped,
-    exact_timers,
-    sleep_until_ns,
-    wire_socket,
-)
+from traffic.roce.sockets import CE, Poller, Receiver, dropped, wire_socket
 from traffic.tcp_replay import CONNECT_LEAD_NS, Flow
-
-ACK_EVERY = 16
-"""An acknowledgement is asked for at least every so many packets; less often is fewer packets, more often
-frees a window and its memory earlier."""
 
 LINGER_NS = 200_000
 """How long after the last transfer notifications are still taken, in undilated time."""
 
-GPU_SHIFT = 16
 _EPOLLIN, _EPOLLOUT = 1, 4
-_FIRST_QP = 0x100
-_SPREAD = 0x9E3779
-"""Sequence numbers start this far apart from one transfer to the next: some wrap early in every run."""
-
-
-Lanes = Sequence[tuple[str, int]]
-"""Names and rates of what a flow's source shares with others, its NIC first."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How all transfers of a run are carried. `dcqcn` None is no congestion control.
-
-    `window_bytes` 0 is no window; `tick_ns` 0 no joining of what happens close together. Times are lab times,
-    and with `exact` its clock is virtual: a sleep ends when it should.
-    """
-
-    mtu: int
-    read: bool
-    recovery: str
-    message_bytes: int
-    window_bytes: int
-    ack_timeout_ns: int
-    tick_ns: int
-    dcqcn: Parameters | None
-    name: str
-    exact: bool = False
-
-
-@dataclass
-class _Pair:
-    """The two ends of a transfer and their sockets."""
-
-    flow: Flow
-    source: Source
-    sink: Sink
-    counts: Counts
-    out: socket.socket
-    back: socket.socket
-    to_sink: tuple[str, int]
-    to_source: tuple[str, int]
-    pending: Frame | None = None
-    armed_ns: float = NEVER_NS
-    timer_ns: float = NEVER_NS
-    closed: bool = False
 
 
 class RoceReplay:
@@ -120,23 +57,18 @@ class RoceReplay:
     ) -> None:
         self._flows = sorted(flows, key=lambda flow: flow.id)
         self._settings = settings
-        self._lane_names, self._gpus = lanes, gpus
         self._namespace = namespace
+        self._maker = PairMaker(settings, lanes, gpus, namespace)
         self._progress, self._progress_ns = progress, progress_ns
         self._lead_ns = round(CONNECT_LEAD_NS * dilation)
         self._linger_ns = round(LINGER_NS * dilation)
-        self._lanes: dict[str, Lane] = {}
         self._poller = Poller()
         self._receiver = Receiver()
-        self._pattern = Pattern(settings.mtu)
-        self._pairs: list[_Pair] = []
+        self._pairs: list[Pair] = []
         self._wires: dict[int, tuple[str, socket.socket]] = {}
-        self._blocked: dict[int, _Pair] = {}
-        self._targets: dict[tuple[str, int], tuple[_Pair, bool]] = {}
-        self._states: dict[tuple[str, bytes], StateCache] = {}
+        self._blocked: dict[int, Pair] = {}
         self._heap: list[tuple[float, int, Callable[[int], None]]] = []
         self._order = count()
-        self._numbers: Counter[str] = Counter()
         self._bad: Counter[str] = Counter()
         self._told: dict[int, int] = {}
         self._open = len(flows)
@@ -153,72 +85,7 @@ class RoceReplay:
                 wire = wire_socket(ip, packets.ROCE_PORT, device)
             self._wires[wire.fileno()] = (ip, wire)
             self._poller.register(wire.fileno(), _EPOLLIN)
-        self._pairs = [self._pair(flow) for flow in self._flows]
-
-    def _pair(self, flow: Flow) -> _Pair:
-        own = self._settings
-        first_psn = (flow.id + 1) * _SPREAD & packets.PSN_MASK
-        geometry = Geometry(flow.bytes, own.mtu, own.message_bytes, first_psn)
-        source_qp = self._queue_pair(flow.src.host, 0)
-        sink_qp = self._queue_pair(flow.dst.host, self._gpus[flow.id])
-        src, dst = socket.inet_aton(flow.src.ip), socket.inet_aton(flow.dst.ip)
-        forward = StateCache(src, dst, flow.src.port)
-        backward = StateCache(dst, src, flow.src.port)
-        counts = Counts()
-        source_machine, sink_machine = self._machines(geometry)
-        lanes = [self._lane(name, rate) for name, rate in self._lane_names[flow.id]]
-        source = Source(
-            flow.id, geometry, source_machine, Framer(sink_qp, forward), self._rate(flow), self._pattern,
-            lanes, counts,
-        )  # fmt: skip
-        notifier = NotificationPoint(own.dcqcn.cnp_interval_ns) if own.dcqcn else None
-        sink = Sink(geometry, sink_machine, Framer(source_qp, backward), notifier, counts)
-        with self._namespace(flow.src.host):
-            tos = ECT0 | flow.service
-            out = data_socket(flow.src.ip, flow.src.port, flow.src.device, tos=tos, priority=flow.priority)
-        with self._namespace(flow.dst.host):
-            back = data_socket(flow.dst.ip, flow.src.port, flow.dst.device, tos=CONTROL_TOS)
-        pair = _Pair(
-            flow, source, sink, counts, out, back,
-            (flow.dst.ip, packets.ROCE_PORT), (flow.src.ip, packets.ROCE_PORT),
-        )  # fmt: skip
-        port = flow.src.port.to_bytes(2, "big")
-        self._states[flow.dst.ip, port + src] = forward
-        self._states[flow.src.ip, port + dst] = backward
-        self._targets[flow.dst.ip, sink_qp] = (pair, True)
-        self._targets[flow.src.ip, source_qp] = (pair, False)
-        return pair
-
-    def _queue_pair(self, host: str, gpu: int) -> int:
-        self._numbers[host] += 1
-        return gpu << GPU_SHIFT | _FIRST_QP + self._numbers[host]
-
-    def _machines(
-        self, geometry: Geometry
-    ) -> tuple[WriteRequester | ReadResponder, WriteResponder | ReadRequester]:
-        own = self._settings
-        window = max(1, own.window_bytes // own.mtu) if own.window_bytes else 0
-        if own.read:
-            requester = ReadRequester(
-                geometry, recovery=own.recovery, timeout_ns=own.ack_timeout_ns, window_packets=window
-            )
-            return ReadResponder(geometry, recovery=own.recovery), requester
-        every = min(ACK_EVERY, max(1, window // 2)) if window else ACK_EVERY
-        writer = WriteRequester(
-            geometry, recovery=own.recovery, timeout_ns=own.ack_timeout_ns, window_packets=window,
-            ack_every=every,
-        )  # fmt: skip
-        return writer, WriteResponder(geometry, recovery=own.recovery)
-
-    def _rate(self, flow: Flow) -> RateControl:
-        line_bps = min(rate for _, rate in self._lane_names[flow.id])
-        limit_bps = min(line_bps, flow.pace_bps or line_bps)
-        return (
-            ReactionPoint(self._settings.dcqcn, limit_bps) if self._settings.dcqcn else FixedRate(limit_bps)
-        )
-
-    def _lane(self, name: str, rate_bps: int) -> Lane:
-        return self._lanes.setdefault(name, Lane(rate_bps))
+        self._pairs = [self._maker.make(flow) for flow in self._flows]
 
     # ---- the loop ---------------------------------------------------------------------
 
@@ -265,12 +132,12 @@ class RoceReplay:
     def _at(self, moment_ns: float, action: Callable[[int], None]) -> None:
         heapq.heappush(self._heap, (moment_ns, next(self._order), action))
 
-    def _open_way(self, pair: _Pair, _now: int) -> None:
+    def _open_way(self, pair: Pair, _now: int) -> None:
         """Both ends send an answer that is out of date, as a connection's set-up would send its messages."""
         self._send(pair.out, pair.source.opening(), pair.to_sink)
         self._send(pair.back, pair.sink.opening(), pair.to_source)
 
-    def _start(self, pair: _Pair, now: int) -> None:
+    def _start(self, pair: Pair, now: int) -> None:
         if pair.flow.error is None:
             pair.flow.begun_ns = now
             self._serve(pair, now)
@@ -280,7 +147,7 @@ class RoceReplay:
             self._note(pair, now)
         self._at(now + self._progress_ns - (now - self._epoch) % self._progress_ns, self._tell_progress)
 
-    def _note(self, pair: _Pair, now: int) -> None:
+    def _note(self, pair: Pair, now: int) -> None:
         received = pair.sink.received
         if received != self._told.get(pair.flow.id, 0):
             self._told[pair.flow.id] = received
@@ -289,9 +156,9 @@ class RoceReplay:
     # ---- packets ----------------------------------------------------------------------
 
     def _receive(self, ip: str, wire: socket.socket, now: int) -> None:
-        touched: dict[int, _Pair] = {}
+        touched: dict[int, Pair] = {}
         for address, tos, data in self._receiver.take(wire):
-            state = self._states.get((ip, address))
+            state = self._maker.states.get((ip, address))
             if state is None:
                 self._bad["peer"] += 1
                 continue
@@ -300,7 +167,7 @@ class RoceReplay:
             except BadPacket as bad:
                 self._bad[str(bad)] += 1
                 continue
-            target = self._targets.get((ip, packet.qp))
+            target = self._maker.targets.get((ip, packet.qp))
             if target is None:
                 self._bad["queue pair"] += 1
                 continue
@@ -311,7 +178,7 @@ class RoceReplay:
             if pair.flow.begun_ns is not None and not pair.closed:
                 self._serve(pair, now)
 
-    def _deliver(self, pair: _Pair, at_sink: bool, packet: packets.Packet, tos: int, now: int) -> None:
+    def _deliver(self, pair: Pair, at_sink: bool, packet: packets.Packet, tos: int, now: int) -> None:
         if not at_sink:
             answer = pair.source.on_packet(packet, now)
             if answer is not None:
@@ -327,7 +194,7 @@ class RoceReplay:
             flow.end_ns = now
             self._note(pair, now)
 
-    def _serve(self, pair: _Pair, now: int) -> None:
+    def _serve(self, pair: Pair, now: int) -> None:
         """Let a transfer send what may be sent now and see to it that it is looked at again in time."""
         source, sink = pair.source, pair.sink
         while (request := sink.request(now)) is not None:
@@ -349,18 +216,18 @@ class RoceReplay:
         elif sink.done and requester.done:
             self._close(pair)
 
-    def _arm(self, pair: _Pair, moment_ns: float) -> None:
+    def _arm(self, pair: Pair, moment_ns: float) -> None:
         if moment_ns < pair.armed_ns:
             pair.armed_ns = moment_ns
             self._at(moment_ns, partial(self._on_due, pair, moment_ns))
 
-    def _on_due(self, pair: _Pair, moment_ns: float, now: int) -> None:
+    def _on_due(self, pair: Pair, moment_ns: float, now: int) -> None:
         if pair.armed_ns == moment_ns:
             pair.armed_ns = NEVER_NS
             if not pair.closed:
                 self._serve(pair, now)
 
-    def _on_deadline(self, pair: _Pair, requester: ReadRequester | WriteRequester, now: int) -> None:
+    def _on_deadline(self, pair: Pair, requester: ReadRequester | WriteRequester, now: int) -> None:
         pair.timer_ns = NEVER_NS
         if pair.closed:
             return
@@ -368,7 +235,7 @@ class RoceReplay:
             requester.on_deadline(now)
         self._serve(pair, now)
 
-    def _transmit(self, pair: _Pair, frame: Frame) -> bool:
+    def _transmit(self, pair: Pair, frame: Frame) -> bool:
         """Send a data packet; False when the NIC takes no more, and then it is kept."""
         try:
             pair.out.sendmsg(frame, (), 0, pair.to_sink)
@@ -396,11 +263,11 @@ class RoceReplay:
 
     # ---- closing ----------------------------------------------------------------------
 
-    def _fail(self, pair: _Pair, reason: str) -> None:
+    def _fail(self, pair: Pair, reason: str) -> None:
         pair.flow.error = reason
         self._close(pair)
 
-    def _close(self, pair: _Pair) -> None:
+    def _close(self, pair: Pair) -> None:
         pair.closed = True
         self._open -= 1
 
@@ -412,46 +279,10 @@ class RoceReplay:
 
     def outcomes(self) -> list[dict[str, Any]]:
         """Return what became of each flow, in order of id, times relative to the epoch."""
-        return [self._outcome(pair) for pair in self._pairs]
-
-    def _outcome(self, pair: _Pair) -> dict[str, Any]:
-        flow, counts = pair.flow, pair.counts
-        source, sink = pair.source.machine, pair.sink.machine
-        requester = sink if isinstance(sink, ReadRequester) else source
-        assert isinstance(requester, ReadRequester | WriteRequester)
-        tos = pair.out.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)
-        return {
-            "id": flow.id,
-            "start_ns": flow.start_ns if flow.begun_ns is None else flow.begun_ns - self._epoch,
-            "first_byte_ns": self._relative(flow.first_byte_ns),
-            "end_ns": self._relative(flow.end_ns),
-            "bytes": flow.received,
-            "error": flow.error,
-            "congestion_control": {"sender": self._settings.name, "receiver": self._settings.name},
-            "ecn": tos & CE == ECT0,
-            "retransmissions": source.retransmissions,
-            "roce": {
-                "packets_sent": counts.packets_sent,
-                "packets_received": counts.packets_received,
-                "timeouts": requester.timeouts,
-                "naks": sink.naks if isinstance(sink, WriteResponder) else sink.repeated,
-                "ce_packets": counts.ce_packets,
-                "cnps_sent": counts.cnps_sent,
-                "cnps_received": counts.cnps_received,
-                "shortest_cnp_gap_ns": counts.shortest_cnp_gap_ns,
-                "first_ce_ns": self._relative(counts.first_ce_ns),
-                "first_cnp_ns": self._relative(counts.first_cnp_ns),
-                "sent_at_first_cnp": counts.sent_at_first_cnp,
-                "crc_sent": pair.source.checksum(),
-                "crc_landed": pair.sink.checksum(),
-            },
-        }
+        return [outcome(pair, self._settings.name, self._epoch) for pair in self._pairs]
 
     def counters(self) -> dict[str, Any]:
         """Return what belongs to no transfer: bad packets by what was wrong, and packets that sockets
         lost."""
         lost = {ip: number for ip, wire in self._wires.values() if (number := dropped(wire))}
         return {"bad_packets": dict(sorted(self._bad.items())), "lost_at_sockets": lost}
-
-    def _relative(self, moment_ns: int | None) -> int | None:
-        return None if moment_ns is None else moment_ns - self._epoch

@@ -1,4 +1,4 @@
-"""UDP sockets as a RoCE NIC's wire: many packets received with one call, ECN marks seen, exact waits.
+"""UDP sockets as a RoCE NIC's wire: many packets received with one call, ECN marks seen.
 
 Through ctypes where Python has no such call. Nothing here knows what is in a packet.
 """
@@ -38,24 +38,8 @@ _IP_MTU_DISCOVER = 10
 _IP_PMTUDISC_DO = 2
 _IP_RECVTOS = 13
 _MSG_DONTWAIT = 0x40
-_PR_SET_TIMERSLACK = 29
-_CLOCK_MONOTONIC = 1
-_TIMER_ABSTIME = 1
-_EINTR = 4
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-def exact_timers() -> None:
-    """Switch off the 50 us by which the kernel may delay this process's timers."""
-    _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
-
-
-def sleep_until_ns(moment_ns: int) -> None:
-    """Sleep until the monotonic clock shows `moment_ns`, without reading the clock."""
-    request = (ctypes.c_long * 2)(*divmod(moment_ns, 1_000_000_000))
-    while _libc.clock_nanosleep(_CLOCK_MONOTONIC, _TIMER_ABSTIME, request, None) == _EINTR:
-        pass
 
 
 def _socket(device: str) -> socket.socket:
