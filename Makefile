@@ -1,6 +1,7 @@
 # What a person types. Every target sets up what it needs first; that takes a second when all is there.
 #
 #   PYTEST=...   arguments for pytest, as in: make test PYTEST='tests/unit -k plan'
+#   BENCH=...    sections for the bench, as in: make bench BENCH=analysis (default: all)
 #   KV_SETUP, KV_KERNEL_SOURCE, KV_KERNEL_CACHE, KV_KERNEL_JOBS: see scripts/setup.sh
 
 SHELL := /bin/bash
@@ -8,8 +9,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 PYTEST ?=
+BENCH ?=
 
-.PHONY: help setup python demo check unit test clean
+.PHONY: help setup python demo check unit test bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -34,6 +36,9 @@ unit: python ## the tests that need no root and no lab
 test: export KV_TESTS = 1
 test: setup check ## set up, then the checks and every test
 	$(BIN)/python -m pytest $(PYTEST)
+
+bench: setup ## measure seconds and memory, and write docs/performance.md; no part of the tests
+	@$(BIN)/testbed bench $(BENCH) --results docs/performance --page docs/performance.md
 
 clean: ## remove caches; leaves runs/, the Python environments and the kernel
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build ./*.egg-info

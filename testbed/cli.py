@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from testbed.bench.commands import add_commands as add_bench
 from testbed.clocks.commands import add_clocks
 from testbed.errors import ExpectationError, InputError, MeasurementError, TestbedError
 from testbed.progress import Progress, write
@@ -73,6 +74,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_validation(partial(_add, commands))
     add_rerun(partial(_add, commands))
     add_clocks(partial(_add, commands))
+    add_bench(partial(_add, commands))
     clean = _add(commands, "clean", "remove what interrupted runs left behind", _clean)
     clean.add_argument(
         "folder", metavar="DIR", type=Path, nargs="?", default=RUNS, help="where runs are kept"

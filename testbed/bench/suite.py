@@ -1,0 +1,19 @@
+"""All sections of the bench, in the order of the page."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from testbed.bench import analysis
+from testbed.bench.figures import Found
+from testbed.bench.sections import Section, Setting
+
+SECTIONS: tuple[Section, ...] = (analysis.SECTION,)
+
+
+def measure(section: Section, runs: int, tell: Callable[[str], None]) -> Found:
+    """Measure a section in a folder of its own, which is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="testbed-bench-") as folder:
+        return section.measure(Setting(runs, Path(folder), tell))
