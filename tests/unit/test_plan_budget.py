@@ -59,8 +59,8 @@ def test_what_is_said() -> None:
     assert advice(plan, BUDGET) == (
         "dilation 1 is too small for this machine: expect a run that is not valid; use dilation: 200 " + able
     )
-    slowed = small_plan("measure.interval=20us", "dilation=100", clock="real")
-    assert advice(slowed, BUDGET) == f"dilation 100; this machine should keep up from 200 on {able}"
+    slowed = small_plan("measure.interval=20us", "dilation=200", clock="real")
+    assert advice(slowed, BUDGET) == f"dilation 200; this machine should keep up from 200 on {able}"
 
 
 # ---- the calibration ------------------------------------------------------------------
