@@ -141,8 +141,12 @@ class Replay:
                 # A buffer set by hand is not tuned, and tuning would raise the window again.
                 listener.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 4 * window)
             self._clamp(listener, window)
-            listener.bind((end.ip, end.port))
-            listener.listen(4096)
+            try:
+                listener.bind((end.ip, end.port))
+                listener.listen(4096)
+            except OSError as error:
+                place = f"receiver on {end.host} ({end.ip}:{end.port})"
+                raise OSError(error.errno, f"{place}: {error.strerror}") from error
             self._listeners.append(listener)
             self._register(listener.fileno(), select.EPOLLIN, partial(self._accept, listener))
         self._register(self._timer, select.EPOLLIN, self._on_timer)

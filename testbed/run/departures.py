@@ -41,6 +41,8 @@ class Departures:
         self._files = [RowFile(record / layout.departure_rows(link.name)) for link in self._links]
         self._lost = [0] * len(self._links)
         self._stop = False
+        for link in self._links:
+            self._write_header(link, rows=None, lost=0)  # for a run that is killed
 
     def run(self, epoch_ns: int) -> None:
         """Record until SIGTERM, with times counted from `epoch_ns`."""
@@ -68,15 +70,18 @@ class Departures:
     def _finish(self) -> None:
         for link, file, lost in zip(self._links, self._files, self._lost, strict=True):
             file.close()
-            header = {
-                "format_version": layout.FORMAT_VERSION,
-                "link": link.name,
-                "fields": list(layout.DEPARTURE_FIELDS),
-                "rows": file.rows,
-                "lost": lost,
-            }
-            path = self._record / layout.departure_header(link.name)
-            path.write_text(json.dumps(header, indent=1) + "\n")
+            self._write_header(link, file.rows, lost)
+
+    def _write_header(self, link: Link, rows: int | None, lost: int) -> None:
+        header = {
+            "format_version": layout.FORMAT_VERSION,
+            "link": link.name,
+            "fields": list(layout.DEPARTURE_FIELDS),
+            "rows": rows,
+            "lost": lost,
+        }
+        path = self._record / layout.departure_header(link.name)
+        path.write_text(json.dumps(header, indent=1) + "\n")
 
 
 def look_ns(rate_bps: int) -> int:

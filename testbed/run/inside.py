@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import resource
-import select
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,6 +39,7 @@ from testbed.run.departures import departures_main
 from testbed.run.pauser import pauser_main
 from testbed.run.probe import probe_main
 from testbed.run.processor import processor_main
+from testbed.run.programs import Child, Program, spawn, words_of
 from topologies.model import Host
 from traffic.tcp_replay import Endpoint, Flow, Replay
 
@@ -64,8 +62,8 @@ POLL_MAX_S = 0.05
 """How often the traffic programs are asked whether they have ended: a millisecond of scenario time, but
 no less often than this. On a real clock each look takes time from the lab."""
 
-READY_TIMEOUT_S = 120
-"""How long a program of the run may take to set itself up."""
+NAMED = 5
+"""So many hosts are named one by one in an error."""
 
 GIVEN_UP = "not finished at the deadline"
 """The error of a transfer that the deadline ended."""
@@ -78,85 +76,6 @@ TOO_FAST = "; or the rates are too high for this machine: raise dilation"
 
 OTHER_FILES = 256
 """Descriptors the traffic program needs beside the two of each transfer's connection."""
-
-
-@dataclass(frozen=True)
-class Child:
-    """A forked program of the run, with the pipes that start it and the one it answers on."""
-
-    name: str
-    pid: int
-    start: int
-    answer: int
-
-    def wait_ready(self) -> None:
-        """Wait for the child's word that it is set up."""
-        if not select.select([self.answer], [], [], READY_TIMEOUT_S)[0]:
-            raise DeadlineError(f"{self.name} was not ready after {READY_TIMEOUT_S} s")
-        word = os.read(self.answer, 1)
-        if word != b"r":
-            raise LabError(f"{self.name} did not start; see logs/{self.name}.log")
-
-    def go(self, epoch_ns: int) -> None:
-        """Tell the child when the workload begins."""
-        os.write(self.start, epoch_ns.to_bytes(8, "little"))
-
-    def ended(self) -> bool:
-        """Return True once the child has ended well; LabError when it failed."""
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        if not pid:
-            return False
-        if status:
-            raise LabError(f"{self.name} {_how(status)}; see logs/{self.name}.log")
-        return True
-
-    def stop(self) -> None:
-        """Ask the child to finish and wait for it."""
-        os.kill(self.pid, signal.SIGTERM)
-        _, status = os.waitpid(self.pid, 0)
-        if status:
-            raise LabError(f"{self.name} {_how(status)}; see logs/{self.name}.log")
-
-
-def _how(status: int) -> str:
-    """Say how a child ended that did not end well, by its wait status."""
-    if os.WIFSIGNALED(status):
-        return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    return f"failed with status {os.waitstatus_to_exitcode(status)}"
-
-
-Program = Callable[[Callable[[], None], Callable[[], int]], None]
-"""A child's main: gets `ready` to call when set up and `epoch` to wait for the workload's start."""
-
-
-def spawn(name: str, program: Program, log_dir: Path) -> Child:
-    """Fork a child that runs `program`, its output going to a log of its name."""
-    start_read, start_write = os.pipe()
-    answer_read, answer_write = os.pipe()
-    pid = os.fork()
-    if pid:
-        os.close(start_read)
-        os.close(answer_write)
-        return Child(name, pid, start_write, answer_read)
-    status = 1
-    try:
-        log = os.open(log_dir / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        program(
-            partial(_say_ready, answer_write),
-            lambda: int.from_bytes(os.read(start_read, 8), "little"),
-        )
-        status = 0
-    except BaseException:  # noqa: BLE001 - whatever ends a child is written to its log
-        traceback.print_exc()
-    finally:
-        sys.stderr.flush()
-        os._exit(status)
-
-
-def _say_ready(answer: int) -> None:
-    os.write(answer, b"r")
 
 
 def replay_program(plan: Plan, record: Path) -> Program:
@@ -262,6 +181,21 @@ def background_program(plan: Plan, record: Path, work_dir: Path) -> Program:
     return program
 
 
+def _hosts(plan: Plan) -> str:
+    """Name the hosts between which the plan's transfers go."""
+    hosts = plan.topology.hosts
+    receivers = [host.name for host in hosts if any(one.dst == host.name for one in plan.transfers)]
+    senders = [host.name for host in hosts if any(one.src == host.name for one in plan.transfers)]
+    if plan.serving:  # it decides later who sends what to whom
+        return f"senders and receivers on {_some([host.name for host in hosts])}"
+    return f"receivers on {_some(receivers)}, senders on {_some(senders)}"
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
 class Progress:
     """Writes one line for each step, for the person outside."""
 
@@ -294,7 +228,7 @@ def run_traffic(
         watchers.append(spawn("pauses", lambda ready, epoch: pauser_main(plan, record, ready, epoch), logs))
     if plan.clock == "real":
         watchers.append(spawn("processor", partial(processor_main, record), logs))
-    workers = [spawn("traffic", replay_program(plan, record), logs)]
+    workers = [spawn("traffic", replay_program(plan, record), logs, _hosts(plan))]
     if plan.background:
         workers.append(spawn("background", background_program(plan, record, work_dir), logs))
     if captures.links:
@@ -329,12 +263,14 @@ def _require_finished(plan: Plan, record: Path) -> None:
     what = "transfers"
     if plan.serving:
         what, outcomes = "requests", json.loads((record / layout.REQUESTS).read_text())["requests"]
-    given_up = sum(outcome["error"] == GIVEN_UP for outcome in outcomes)
+    given_up = [outcome["id"] for outcome in outcomes if outcome["error"] == GIVEN_UP]
     if given_up:
         deadline_ms = plan.deadline.scenario_ns / plan.dilation / 1e6
+        ends = {transfer.id: f", {transfer.src} -> {transfer.dst}" for transfer in plan.transfers}
         raise DeadlineError(
-            f"{given_up} of {len(outcomes)} {what} had not ended after {deadline_ms:g} ms "
-            f"of scenario time (deadline.scenario{TOO_FAST if plan.clock == 'real' else ''})"
+            f"{len(given_up)} of {len(outcomes)} {what} had not ended after {deadline_ms:g} ms "
+            f"of scenario time, the first is {given_up[0]}{ends.get(given_up[0], '')} "
+            f"(deadline.scenario{TOO_FAST if plan.clock == 'real' else ''})"
         )
 
 
@@ -396,7 +332,7 @@ def run_job(job_dir: Path, job: dict[str, Any], use: Use | None = None) -> dict[
         return {"status": layout.FAILED, "error": type(error).__name__, "reason": str(error)}
     except Exception as error:  # noqa: BLE001 - a defect must reach the person outside
         traceback.print_exc()
-        return {"status": layout.FAILED, "error": "defect", "reason": f"{type(error).__name__}: {error}"}
+        return {"status": layout.FAILED, "error": "defect", "reason": words_of(error)}
     progress("done")
     return {"status": layout.COMPLETE, "reason": None}
 

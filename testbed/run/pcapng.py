@@ -31,6 +31,7 @@ class PcapngWriter:
         described = struct.pack("<HHI", _ETHERNET, 0, snaplen)
         options = _options((_IF_NAME, interface.encode()), (_IF_TSRESOL, _NANOSECONDS))
         self._block(_INTERFACE, described + options)
+        self._flush()  # an empty capture is one too
 
     def packet(self, time_ns: int, data: bytes, length: int) -> None:
         """Add a packet of `length` bytes, of which `data` are kept."""
@@ -63,6 +64,7 @@ class PcapngWriter:
 
     def _flush(self) -> None:
         self._file.write(self._waiting)
+        self._file.flush()
         self._waiting.clear()
 
 

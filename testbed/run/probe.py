@@ -4,7 +4,7 @@ Runs as a process of its own inside the lab. One netlink dump reads all queues o
 more each host's, all in one system call where the kernel has io_uring; one dump of TCP sockets at each
 destination says how many bytes have arrived. No packet is touched and no traffic program is asked.
 Values are kept as rows of integers (the layout of `testbed.record.layout`) and written when a buffer is
-full and at the end.
+full and at the end: when all is killed, `FLUSH_ROWS` rows of a file are lost at most.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from traffic.exact_time import exact_timers, sleep_until_ns
 
 CHANGED = "the queues of the lab changed during the run"
 
+FLUSH_ROWS = 256
 _FLUSH_VALUES = 1 << 16
 _FORMATS = {"backlog_bytes": "I", "bytes": "Q", "packets": "I", "drops": "I", "ce_marks": "I"}
 _ATTRIBUTES = dict(zip(layout.SAMPLE_FIELDS, ("backlog", "bytes", "packets", "drops", "marked"), strict=True))
@@ -174,7 +175,7 @@ class RowFile:
         """Append one row."""
         self._values.extend(row)
         self.rows += 1
-        if len(self._values) >= _FLUSH_VALUES:
+        if self.rows % FLUSH_ROWS == 0 or len(self._values) >= _FLUSH_VALUES:
             self.flush()
 
     def flush(self) -> None:
@@ -210,6 +211,8 @@ class Probe:
         self._seen: dict[int, int] = {}
         self._read = reading([*self._fabric, *self._hosts])
         self._files = {group: RowFile(record / layout.samples_rows(group)) for group in self._groups()}
+        for group in self._files:
+            self._write_header(group, rows=None)  # without one, the rows of a run that is killed say nothing
         self._progress_file = None if told else RowFile(record / layout.PROGRESS)
 
     def _groups(self) -> dict[str, list[QueueReader]]:
@@ -299,17 +302,20 @@ class Probe:
     def _finish(self) -> None:
         if self._progress_file is not None:
             self._progress_file.close()
-        for group, readers in self._groups().items():
-            self._files[group].close()
-            header: dict[str, Any] = {
-                "format_version": layout.FORMAT_VERSION,
-                "group": group,
-                "links": [name for reader in readers for name in reader.names],
-                "fields": list(layout.SAMPLE_FIELDS),
-                "interval_ns": self._plan.measure.interval_ns,
-                "rows": self._files[group].rows,
-            }
-            (self._record / layout.samples_header(group)).write_text(json.dumps(header, indent=1) + "\n")
+        for group, file in self._files.items():
+            file.close()
+            self._write_header(group, file.rows)
+
+    def _write_header(self, group: str, rows: int | None) -> None:
+        header: dict[str, Any] = {
+            "format_version": layout.FORMAT_VERSION,
+            "group": group,
+            "links": [name for reader in self._groups()[group] for name in reader.names],
+            "fields": list(layout.SAMPLE_FIELDS),
+            "interval_ns": self._plan.measure.interval_ns,
+            "rows": rows,
+        }
+        (self._record / layout.samples_header(group)).write_text(json.dumps(header, indent=1) + "\n")
 
 
 def _after(moment: int, step: int, now: int) -> int:

@@ -43,7 +43,10 @@ def machine() -> Machine:
 def test_the_scenarios_deadline_ends_the_run(tmp_path: Path, machine: Machine) -> None:
     out = tmp_path / "record"
     done = call("run", write_scenario(tmp_path), "--out", out, *settings(["deadline.scenario=300us"]))
-    reason = "2 of 2 transfers had not ended after 0.3 ms of scenario time (deadline.scenario)"
+    reason = (
+        "2 of 2 transfers had not ended after 0.3 ms of scenario time, the first is 0, p1 -> d1 "
+        "(deadline.scenario)"
+    )
     assert done.returncode == 3
     assert done.stderr.splitlines()[-1] == f"testbed: {reason}"
     assert (manifest(out)["status"], manifest(out)["reason"]) == ("failed", reason)

@@ -1,12 +1,8 @@
-"""The entry inside the lab: forked programs, what a job reports, and when transfers were given up."""
+"""The entry inside the lab: what a job reports, and when transfers were given up."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,84 +11,13 @@ from typing import Any
 import pytest
 
 from testbed.errors import DeadlineError, LabError, ReadbackError
-from testbed.lab.system import wait_until
 from testbed.plan.codec import to_json
 from testbed.plan.model import Plan
 from testbed.record import layout
 from testbed.run import inside
-from testbed.run.inside import Child, Program, spawn
 from tests.support.lab import small_plan
 
 PLAN = small_plan()
-
-
-# ---- forked programs ------------------------------------------------------------------
-
-
-def started(program: Program, folder: Path) -> Child:
-    return spawn("worker", program, folder)
-
-
-def test_a_program_is_started_told_the_epoch_and_ends(tmp_path: Path) -> None:
-    def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
-        os.write(1, b"set up\n")
-        ready()
-        (tmp_path / "epoch").write_text(str(epoch()))
-
-    child = started(program, tmp_path)
-    child.wait_ready()
-    assert not child.ended()
-    child.go(2**40 + 5)
-    wait_until(child.ended, 10, "the child")
-    assert (tmp_path / "epoch").read_text() == str(2**40 + 5)
-    assert (tmp_path / "worker.log").read_text() == "set up\n"
-
-
-def test_a_program_that_does_not_start_is_named_with_its_log(tmp_path: Path) -> None:
-    def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
-        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - pytest's own is not descriptor 2
-        raise LabError("no socket")
-
-    child = started(program, tmp_path)
-    with pytest.raises(LabError, match=r"^worker did not start; see logs/worker\.log$"):
-        child.wait_ready()
-    os.waitpid(child.pid, 0)
-    assert "testbed.errors.LabError: no socket" in (tmp_path / "worker.log").read_text()
-
-
-def test_a_program_that_fails_is_an_error(tmp_path: Path) -> None:
-    def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
-        ready()
-        raise SystemExit(9)
-
-    child = started(program, tmp_path)
-    child.wait_ready()
-    with pytest.raises(LabError, match=r"^worker failed with status 1; see logs/worker\.log$"):
-        wait_until(child.ended, 10, "the child")
-
-
-def test_a_program_is_asked_to_finish(tmp_path: Path) -> None:
-    def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
-        asked: list[int] = []
-        signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
-        ready()
-        while not asked:
-            time.sleep(0.01)
-
-    child = started(program, tmp_path)
-    child.wait_ready()
-    child.stop()
-
-
-def test_a_program_that_dies_when_asked_is_an_error(tmp_path: Path) -> None:
-    def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
-        ready()
-        time.sleep(60)
-
-    child = started(program, tmp_path)
-    child.wait_ready()
-    with pytest.raises(LabError, match=r"^worker was killed by SIGTERM; see logs/worker\.log$"):
-        child.stop()
 
 
 # ---- a job ----------------------------------------------------------------------------
@@ -201,13 +126,21 @@ def test_a_flow_has_the_addresses_and_ports_of_its_transfer() -> None:
 
 def test_transfers_that_were_given_up_fail_the_run(tmp_path: Path) -> None:
     (tmp_path / layout.RAW).mkdir()
-    outcomes = [{"error": None}, {"error": inside.GIVEN_UP}]
+    outcomes = [{"id": 0, "error": None}, {"id": 1, "error": inside.GIVEN_UP}]
     (tmp_path / layout.OUTCOMES).write_text(json.dumps(outcomes))
     plan = replace(PLAN, dilation=2.0, deadline=replace(PLAN.deadline, scenario_ns=3_000_000))
     with pytest.raises(DeadlineError) as caught:
         inside._require_finished(plan, tmp_path)
     assert str(caught.value) == (
-        "1 of 2 transfers had not ended after 1.5 ms of scenario time (deadline.scenario)"
+        "1 of 2 transfers had not ended after 1.5 ms of scenario time, the first is 1, p2 -> d1 "
+        "(deadline.scenario)"
     )
     (tmp_path / layout.OUTCOMES).write_text(json.dumps(outcomes[:1]))
     inside._require_finished(plan, tmp_path)
+
+
+def test_the_hosts_of_the_traffic_are_named() -> None:
+    assert inside._hosts(PLAN) == "receivers on d1, senders on p1, p2"
+    many = small_plan("fabric.hosts_per_leaf=8", "hosts.prefill.count=4", "hosts.decode.count=4")
+    served = replace(many, transfers=(), serving=inside)
+    assert inside._hosts(served) == "senders and receivers on p1, p2, p3, p4, d1 and 3 more"

@@ -156,16 +156,17 @@ def test_rows_are_little_endian_int64(tmp_path: Path) -> None:
     assert (tmp_path / "rows").read_bytes() == struct.pack("<6q", -20_000, 1, 2, 0, 2**62, 3)
 
 
-def test_rows_are_written_in_large_pieces(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("width", "kept"), [(1, 256), (3, 256), (1024, 64)])
+def test_no_more_rows_are_kept_than_may_be_lost(tmp_path: Path, width: int, kept: int) -> None:
     rows = RowFile(tmp_path / "rows")
-    for _ in range(65_535):
-        rows.add((1,))
+    for _ in range(kept - 1):
+        rows.add((1,) * width)
     assert (tmp_path / "rows").stat().st_size == 0
-    rows.add((1,))
-    assert (tmp_path / "rows").stat().st_size == 8 * 65_536
-    rows.add((1,))
+    rows.add((1,) * width)
+    assert (tmp_path / "rows").stat().st_size == 8 * width * kept
+    rows.add((1,) * width)
     rows.close()
-    assert (tmp_path / "rows").stat().st_size == 8 * 65_537
+    assert (tmp_path / "rows").stat().st_size == 8 * width * (kept + 1)
 
 
 @pytest.mark.parametrize(
