@@ -11,24 +11,21 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from testbed.bench.commands import add_commands as add_bench
-from testbed.clocks.commands import add_clocks
-from testbed.errors import ExpectationError, InputError, MeasurementError, TestbedError
+from testbed.errors import ExpectationError, InputError, LabError, MeasurementError, TestbedError
 from testbed.progress import Progress, write
-from testbed.regress.commands import add_commands
-from testbed.repeat.commands import add_commands as add_rerun
-from testbed.repeat.commands import add_run_options, run_seeds, run_twice
-from testbed.validation.commands import add_commands as add_validation
+from testbed.record.files import REFUSALS, refused
+from testbed.signals import scratch_folder, termination
 
 RUNS = Path("runs")
 SEED_MAX = 2**63 - 1
+DAMAGE_NAMED = 3
+"""So many damaged files of a record are named in an error; the report has all."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -38,6 +35,14 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
+    # Read here and not with this file: until `main` runs, a signal ends the program by a traceback.
+    from testbed.bench.commands import add_commands as add_bench
+    from testbed.clocks.commands import add_clocks
+    from testbed.regress.commands import add_commands
+    from testbed.repeat.commands import add_commands as add_rerun
+    from testbed.repeat.commands import add_run_options
+    from testbed.validation.commands import add_commands as add_validation
+
     parser = _Parser(prog="testbed", description="Which stretch of the path held up the first token?")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
@@ -119,22 +124,28 @@ def _snaplen(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    try:
-        options = build_parser().parse_args(words)
-        options.words = ("testbed", *words)
-        return int(options.action(options))
-    except TestbedError as error:
-        if "--debug" in words:
-            raise
-        print(f"testbed: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt as error:
-        number = signal.Signals(getattr(error, "number", signal.SIGINT))  # `run.launch.Aborted` has one
-        write(f"testbed: ended by {number.name}\n")
-        return 128 + number
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 141
+    with termination():
+        try:
+            options = build_parser().parse_args(words)
+            options.words = ("testbed", *words)
+            return int(options.action(options))
+        except TestbedError as error:
+            if "--debug" in words:
+                raise
+            write(f"testbed: {error}\n")
+            return error.exit_code
+        except KeyboardInterrupt as error:
+            number = signal.Signals(getattr(error, "number", signal.SIGINT))  # `signals.Aborted` has one
+            write(f"testbed: ended by {number.name}\n")
+            return 128 + number
+        except BrokenPipeError:
+            sys.stderr.close()
+            return 141
+        except OSError as error:
+            if error.errno not in REFUSALS or "--debug" in words:
+                raise
+            write(f"testbed: {refused(error.filename or 'a file', error)}\n")
+            return LabError.exit_code
 
 
 # ---- commands -------------------------------------------------------------------------
@@ -188,8 +199,8 @@ def _boot_check() -> None:
         kernel = find_kernel("virtual")
     except MachineError:
         kernel = find_kernel("real")
-    with tempfile.TemporaryDirectory(prefix="testbed-doctor-") as folder:
-        check_boot(kernel, Path(folder))
+    with scratch_folder("doctor") as folder:
+        check_boot(kernel, folder)
 
 
 def _make_plan(options: argparse.Namespace) -> tuple[Any, Any]:
@@ -222,6 +233,7 @@ def _plan(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from testbed.plan.codec import plan_hash
+    from testbed.repeat.commands import run_seeds, run_twice
     from testbed.run.launch import run_plan
     from testbed.scenario.dump import scenario_yaml
 
@@ -301,20 +313,18 @@ def _conclude(out: Path, options: argparse.Namespace, places: Sequence[str], *, 
 
     `places` are those of the expectations, as `file:line`, where they are known.
     """
-    from testbed.analysis import write_outputs
     from testbed.checks import evaluate
-    from testbed.record.reader import Record
-    from testbed.report import write_report
+    from testbed.report.outputs import make_outputs
     from testbed.terminal import summary_text
 
-    record = Record.open(out)
-    summary = write_outputs(record)
-    write_report(out)
+    record, summary = make_outputs(out)
     results = evaluate(record.plan.expectations, summary)
     if options.json:
         print((out / "summary.json").read_text(), end="")
     else:
         print(summary_text(summary, results, out))
+    if record.damage:
+        raise MeasurementError(f"{out}: the record is damaged: {'; '.join(record.damage[:DAMAGE_NAMED])}")
     if not summary["fidelity"]["valid"] and not allow_invalid:
         raise MeasurementError(f"the measurement is not valid: {summary['fidelity']['reasons'][0]}")
     failed = next((number for number, result in enumerate(results) if not result.ok), None)

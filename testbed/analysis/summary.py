@@ -10,10 +10,7 @@ import csv
 import io
 import json
 import math
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from testbed.analysis.blame import limiting_links
@@ -36,6 +33,7 @@ from testbed.analysis.verdict import verdict
 from testbed.analysis.workload import summarise_workload
 from testbed.plan.model import Transfer
 from testbed.record import layout
+from testbed.record.files import write_whole
 from testbed.record.outcomes import Outcome
 from testbed.record.reader import Record
 from topologies.model import SEGMENTS
@@ -65,11 +63,11 @@ def write_outputs(record: Record) -> dict[str, Any]:
     losses = transfer_losses(record)
     summary = _summary(record, losses)
     text = json.dumps(summary, indent=2, sort_keys=True, allow_nan=False) + "\n"
-    _replace(record.path / layout.SUMMARY, text)
-    _replace(record.path / layout.TRANSFERS, transfers_csv(record, losses))
+    write_whole(record.path / layout.SUMMARY, text)
+    write_whole(record.path / layout.TRANSFERS, transfers_csv(record, losses))
     if record.plan.serving is not None:
         table = requests_csv(record, requests_of(record, losses))
-        _replace(record.path / layout.REQUESTS_TABLE, table)
+        write_whole(record.path / layout.REQUESTS_TABLE, table)
     return summary
 
 
@@ -155,16 +153,3 @@ def _loss_fields(loss: TransferLoss | None) -> Mapping[str, str]:
 
 def _ms(time_ns: float | None) -> str:
     return "" if time_ns is None else f"{time_ns / NS_PER_MS:.6f}"
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write `path` by way of a temporary file beside it, so that no reader ever sees half of it."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

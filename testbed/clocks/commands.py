@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 from testbed.errors import ExpectationError
 from testbed.progress import Progress
+from testbed.signals import scratch_folder
 
 
 def add_clocks(add: Callable[..., argparse.ArgumentParser]) -> None:
@@ -37,11 +36,11 @@ def _clocks(options: argparse.Namespace) -> int:
     from testbed.terminal import table
 
     progress, rows = Progress(quiet=False), []
-    with tempfile.TemporaryDirectory(prefix="testbed-clocks-") as folder:
+    with scratch_folder("clocks") as folder:
         for dilation in (None, *options.dilation):
             name = "virtual time" if dilation is None else f"dilation {dilation:g}"
             progress.line(name)
-            rows.append(run_clock(options.scenario, options.set, dilation, Path(folder) / name))
+            rows.append(run_clock(options.scenario, options.set, dilation, folder / name))
     progress.end()
     head, *cells = lines(rows)
     print("\n".join(table(head, cells, indent="")))

@@ -19,6 +19,7 @@ from typing import Any
 
 from testbed.errors import DeadlineError, LabError, MachineError, ReadbackError
 from testbed.lab.kernels import PROJECT
+from testbed.signals import heard
 
 JOB_DIR = ".lab"
 """Folder inside the record for what only the running lab needs."""
@@ -123,19 +124,24 @@ def watch(job: Job, process: subprocess.Popen[bytes], *, poll_s: float = POLL_S)
 
     Raises DeadlineError then. Whatever happens, nothing of the process is left afterwards.
     """
-    started = time.monotonic()
-    told = 0
     try:
-        while process.poll() is None:
-            told = _tell(job, told, time.monotonic() - started)
-            if time.monotonic() - started > job.real_deadline_s:
-                raise DeadlineError(
-                    f"the run was ended after {job.real_deadline_s:g} s of real time (deadline.real)"
-                )
-            job.pause(process, poll_s)
-        _tell(job, told, time.monotonic() - started)
+        with heard():
+            _await_end(job, process, poll_s)
     finally:
         end_group(process)
+
+
+def _await_end(job: Job, process: subprocess.Popen[bytes], poll_s: float) -> None:
+    started = time.monotonic()
+    told = 0
+    while process.poll() is None:
+        told = _tell(job, told, time.monotonic() - started)
+        if time.monotonic() - started > job.real_deadline_s:
+            raise DeadlineError(
+                f"the run was ended after {job.real_deadline_s:g} s of real time (deadline.real)"
+            )
+        job.pause(process, poll_s)
+    _tell(job, told, time.monotonic() - started)
 
 
 def _tell(job: Job, told: int, elapsed_s: float) -> int:

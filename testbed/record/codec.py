@@ -70,8 +70,10 @@ def open_rows(folder: Path, name: str, columns: int) -> tuple[Int64Array, int]:
     return np.memmap(path, "<i8", "r", shape=(rows, columns)), left_over
 
 
-def differences(folder: Path, files: Mapping[str, Any]) -> Iterator[str]:
+def differences(folder: Path, files: Any) -> Iterator[str]:
     """Yield a sentence for each file that is not as the manifest's `files` has it (size, SHA-256)."""
+    if not isinstance(files, Mapping):
+        files = {}
     for name, entry in sorted(files.items()):
         if name in layout.DERIVED or name == layout.ENVIRONMENT:
             continue  # both may be written again after the manifest
@@ -80,7 +82,9 @@ def differences(folder: Path, files: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name} {problem}"
 
 
-def _difference(path: Path, entry: Mapping[str, Any]) -> str | None:
+def _difference(path: Path, entry: Any) -> str | None:
+    if not isinstance(entry, Mapping):
+        return "has no size and sum in the manifest"
     if not path.is_file():
         return "is missing"
     size = path.stat().st_size

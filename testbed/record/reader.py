@@ -84,8 +84,9 @@ class Record:
     """An opened record. Make one with `Record.open`.
 
     `paths` maps a transfer's id to the links its data took (None: not measured). `link_names` are the sampled
-    links in the plan's order. `problems` has a sentence for each thing that is missing, damaged or changed.
-    With a serving engine, `served` has its requests, and the plan's transfers are those it made.
+    links in the plan's order. `problems` has a sentence for each thing that is missing, damaged or changed,
+    and `damage` those of them that came after the run. With a serving engine, `served` has its requests, and
+    the plan's transfers are those it made.
     """
 
     path: Path
@@ -102,6 +103,7 @@ class Record:
     groups: tuple[SampleGroup, ...]
     all_progress: Progress
     problems: tuple[str, ...]
+    damage: tuple[str, ...] = ()
     pausings: Pausings = NO_PAUSES
 
     @classmethod
@@ -210,11 +212,10 @@ class Record:
 
 
 def _open(cls: type[Record], folder: Path, verify: bool) -> Record:
-    manifest = _manifest(folder)
-    plan = _plan(folder)
-    problems: list[str] = []
+    manifest, plan, damage = _manifest_and_plan(folder)
     if verify:
-        problems += codec.differences(folder, manifest.get("files") or {})
+        damage += codec.differences(folder, manifest.get("files"))
+    problems = list(damage)
     served = _Reader(folder, plan, problems).served()
     if plan.serving is not None:
         plan = replace(plan, transfers=served.transfers)
@@ -235,14 +236,23 @@ def _open(cls: type[Record], folder: Path, verify: bool) -> Record:
         all_progress=reader.progress(),
         pausings=reader.pausings(),
         problems=tuple(dict.fromkeys(problems)),
+        damage=tuple(damage),
     )
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest_and_plan(folder: Path) -> tuple[dict[str, Any], Plan, list[str]]:
+    """Return both, and what is wrong with the manifest: with a plan beside it, what is left can be read."""
     try:
-        manifest = codec.read_mapping(folder, layout.MANIFEST)
+        return _manifest(folder), _plan(folder), []
     except Damage as damage:
-        raise InputError(f"{folder}: this is no record of a run: {damage}") from None
+        try:
+            return {}, _plan(folder), [str(damage)]
+        except InputError:
+            raise InputError(f"{folder}: this is no record of a run: {damage}") from None
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    manifest = codec.read_mapping(folder, layout.MANIFEST)
     version = manifest.get("format_version")
     if version != layout.FORMAT_VERSION:
         raise InputError(
@@ -350,6 +360,8 @@ class _Reader:
         links = _links(header, layout.samples_header(name), self._plan)
         rows, left_over = codec.open_rows(self._folder, rows_name, layout.sample_columns(len(links)))
         self._note_cut(rows_name, left_over)
+        if np.any(np.diff(rows[:, 0]) < 0):
+            raise Damage(f"{rows_name} has times that go backwards")
         if header.get("rows") not in (None, len(rows)):
             self._problems.append(f"{rows_name} has {len(rows)} rows instead of {header['rows']}")
         return SampleGroup(name, links, rows)

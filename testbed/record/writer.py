@@ -16,8 +16,12 @@ from typing import IO, Any
 
 from testbed.errors import InputError, LabError
 from testbed.record import layout
+from testbed.record.files import REFUSALS, part_of, refused, write_whole
 
 LOCK = ".lock"
+RESERVE_BYTES = 64 << 10
+"""So much room the lock's file takes while a run writes and gives back at its end: how the run ended can be
+written although the disk is full."""
 
 
 class RecordWriter:
@@ -31,7 +35,8 @@ class RecordWriter:
     def create(cls, path: Path, *, scenario: str, plan: str) -> RecordWriter:
         """Make `path` a new record with its inputs; an older record of the same scenario there is replaced.
 
-        Raises InputError when `path` holds something else, LabError when another run writes there.
+        Raises InputError when `path` holds something else, LabError when another run writes there or the file
+        system takes no more.
         """
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; give another --out")
@@ -42,33 +47,53 @@ class RecordWriter:
             if other not in (None, _named_in(plan)):
                 raise InputError(f"{path}: holds a record of {other}; give another --out or remove it")
             path.mkdir(parents=True, exist_ok=True)
-            writer = cls(path, _lock(path))
+            writer = cls(path, lock_record(path))
+            try:
+                writer._begin(scenario, plan)
+            except BaseException:
+                writer._lock.close()
+                raise
         except OSError as error:
+            if error.errno in REFUSALS:
+                raise refused(path, error) from None
             raise InputError(f"{path}: cannot be written: {error.strerror}; give another --out") from None
-        # From here on it is a record, whenever the program is killed.
-        writer._manifest(layout.RUNNING, None, {})
-        _empty(path)
-        for folder in (layout.RAW, layout.LOGS):
-            (path / folder).mkdir()
-        write_atomically(path / layout.SCENARIO, scenario)
-        write_atomically(path / layout.PLAN, plan)
         return writer
 
+    def _begin(self, scenario: str, plan: str) -> None:
+        os.posix_fallocate(self._lock.fileno(), 0, RESERVE_BYTES)
+        # From here on it is a record, whenever the program is killed.
+        self._manifest(layout.RUNNING, None, {})
+        try:
+            _empty(self.path)
+            for folder in (layout.RAW, layout.LOGS):
+                (self.path / folder).mkdir()
+            write_whole(self.path / layout.SCENARIO, scenario)
+            write_whole(self.path / layout.PLAN, plan)
+        except OSError as error:
+            self._lock.truncate(0)
+            self._manifest(layout.FAILED, str(refused(self.path, error)), {})
+            raise
+
     def finish(self, status: str, reason: str | None, environment: dict[str, Any]) -> None:
-        """Write how the run ended, what made it, and a checksum of every raw file; give the lock back."""
-        write_atomically(self.path / layout.ENVIRONMENT, json.dumps(environment, indent=1) + "\n")
-        names = sorted(
-            str(path.relative_to(self.path))
-            for path in self.path.rglob("*")
-            if path.is_file() and path.name not in (LOCK, layout.MANIFEST)
-        )
-        self._manifest(status, reason, {name: _digest(self.path / name) for name in names})
-        self._lock.close()
+        """Write how the run ended, what made it, and a checksum of every raw file; give the lock back.
+
+        OSError when that cannot be written: the record goes on to say `running`.
+        """
+        with self._lock:
+            self._lock.truncate(0)
+            write_whole(self.path / layout.ENVIRONMENT, json.dumps(environment, indent=1) + "\n")
+            names = sorted(
+                str(path.relative_to(self.path))
+                for path in self.path.rglob("*")
+                if path.is_file() and path.name not in (LOCK, layout.MANIFEST)
+            )
+            self._manifest(status, reason, {name: _digest(self.path / name) for name in names})
 
     def give_up(self, reason: str) -> None:
         """Close a record whose run is gone: its status becomes `aborted`."""
-        self._manifest(layout.ABORTED, reason, {})
-        self._lock.close()
+        with self._lock:
+            self._lock.truncate(0)
+            self._manifest(layout.ABORTED, reason, {})
 
     def _manifest(self, status: str, reason: str | None, files: dict[str, Any]) -> None:
         manifest = {
@@ -77,7 +102,7 @@ class RecordWriter:
             "reason": reason,
             "files": files,
         }
-        write_atomically(self.path / layout.MANIFEST, json.dumps(manifest, indent=1) + "\n")
+        write_whole(self.path / layout.MANIFEST, json.dumps(manifest, indent=1) + "\n")
 
 
 def abandoned(folder: Path) -> list[RecordWriter]:
@@ -87,7 +112,7 @@ def abandoned(folder: Path) -> list[RecordWriter]:
         if _status(manifest.parent) != layout.RUNNING:
             continue
         try:
-            lock = _lock(manifest.parent)
+            lock = lock_record(manifest.parent)
         except LabError:
             continue  # a run is still writing there
         if _status(manifest.parent) == layout.RUNNING:
@@ -102,8 +127,8 @@ def in_use(path: Path) -> bool:
     if not (path / LOCK).exists():
         return False
     try:
-        _lock(path).close()
-    except (LabError, OSError):
+        _flock(path, "r").close()  # a folder that may only be read can be asked too
+    except LabError:
         return True
     return False
 
@@ -139,22 +164,17 @@ def _holds_something_else(path: Path) -> bool:
     """Whether a folder has contents that must not be replaced; all of a record may be."""
     if not path.is_dir() or _status(path) is not None:
         return False
-    return any(entry.name not in (LOCK, _part(layout.MANIFEST)) for entry in path.iterdir())
+    return any(entry.name not in (LOCK, part_of(layout.MANIFEST)) for entry in path.iterdir())
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one, never a part."""
-    part = path.with_name(_part(path.name))
-    part.write_text(text, encoding="utf-8")
-    part.rename(path)
+def lock_record(path: Path) -> IO[str]:
+    """Return the record's lock, held until it is closed. LabError when a run or a report holds it, OSError
+    when the folder cannot be written."""
+    return _flock(path, "a")
 
 
-def _part(name: str) -> str:
-    return name + ".part"
-
-
-def _lock(path: Path) -> IO[str]:
-    lock = (path / LOCK).open("w")
+def _flock(path: Path, mode: str) -> IO[str]:
+    lock = (path / LOCK).open(mode)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

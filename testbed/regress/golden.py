@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import InputError
-from testbed.record.writer import write_atomically
+from testbed.record.files import write_whole
 from testbed.regress.flat import WORDING, Change, Scalar, changes, flatten, in_order, number
 from testbed.regress.toolchain import Toolchain, differing
 from testbed.scenario.models import Scenario
@@ -141,7 +141,7 @@ def write_golden(
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, _text(document, "") + "\n")
+        write_whole(path, _text(document, "") + "\n")
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}") from None
 

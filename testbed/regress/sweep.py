@@ -19,7 +19,7 @@ from typing import Any
 from testbed.analysis.summary import FORMAT_VERSION
 from testbed.errors import InputError
 from testbed.record import layout
-from testbed.record.writer import write_atomically
+from testbed.record.files import write_whole
 from testbed.regress.flat import Scalar
 from testbed.regress.grid import Grid, Point
 from testbed.regress.measures import RUN, measures
@@ -114,7 +114,7 @@ def write_points(out: Path, grid: Grid, measured: Sequence[Measured]) -> Path:
     path = out / POINTS
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, points_csv(grid, measured))
+        write_whole(path, points_csv(grid, measured))
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror}; give another --out") from None
     return path

@@ -13,7 +13,7 @@ from testbed.analysis import write_outputs
 from testbed.errors import InputError
 from testbed.plan.codec import from_json
 from testbed.plan.model import Plan
-from testbed.record import layout
+from testbed.record import codec, layout
 from testbed.record.reader import Record
 from testbed.record.writer import in_use
 from testbed.repeat.sameness import (
@@ -84,7 +84,7 @@ def second_run(
 
 
 def open_record(folder: Path) -> Record:
-    """Return the record to be repeated. InputError when there is none, or its run has no results."""
+    """Return the record to be repeated. InputError when there is none, it is damaged, or has no results."""
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give a record's, as runs/incast-1-...")
     if in_use(folder):
@@ -93,11 +93,20 @@ def open_record(folder: Path) -> Record:
     status = record.manifest.get("status")
     if status != layout.COMPLETE:
         raise InputError(f"{folder}: the run is {status}: there is nothing to compare with")
-    missing = [name for name in (layout.SUMMARY, layout.TRANSFERS) if not (folder / name).is_file()]
-    if missing:
-        raise InputError(f"{folder}: has no {missing[0]}; `testbed report {folder}` makes it")
+    if record.damage:
+        raise InputError(f"{folder}: the record is damaged: {record.damage[0]}; what it says is not repeated")
     require_virtual(record.plan, "rerun")
+    _require_results(folder)
     return record
+
+
+def _require_results(folder: Path) -> None:
+    """Raise InputError where a result is missing or is none."""
+    try:
+        codec.read_mapping(folder, layout.SUMMARY)
+        codec.read_text(folder, layout.TRANSFERS)
+    except codec.Damage as damage:
+        raise InputError(f"{folder}: {damage}; `testbed report {folder}` makes it") from None
 
 
 def captures_of(record: Path, plan: Plan) -> Captures:
@@ -108,16 +117,22 @@ def captures_of(record: Path, plan: Plan) -> Captures:
     with (record / layout.capture(links[0])).open("rb") as file:
         head = file.read(4096)
     # pcapng: a section header that says its own length, then an interface with its snap length at byte 12.
-    (length,) = struct.unpack_from("<I", head, 4)
-    (snaplen,) = struct.unpack_from("<I", head, length + 12)
+    try:
+        (length,) = struct.unpack_from("<I", head, 4)
+        (snaplen,) = struct.unpack_from("<I", head, length + 12)
+    except struct.error:
+        raise InputError(f"{record}: {layout.capture(links[0])} is no capture") from None
     return Captures(tuple(links), snaplen)
 
 
 def repeat(record: Record, out: Path, tell: Tell, command: Sequence[str]) -> Comparison:
     """Run the plan of `record` again, with its own seed, into `out`, and compare."""
-    scenario = (record.path / layout.SCENARIO).read_text(encoding="utf-8")
-    # Not the record's own: its transfers are those that were served.
-    plan = from_json((record.path / layout.PLAN).read_text(encoding="utf-8"))
+    try:
+        scenario = codec.read_text(record.path, layout.SCENARIO)
+        # Not the record's own: its transfers are those that were served.
+        plan = from_json(codec.read_text(record.path, layout.PLAN))
+    except codec.Damage as damage:
+        raise InputError(f"{record.path}: {damage}") from None
     # A capture takes part in the lab: without it, exact bytes differ.
     run_plan(plan, scenario, out, tell, command=command, captures=captures_of(record.path, plan))
     write_outputs(Record.open(out))

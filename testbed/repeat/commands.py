@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from testbed.errors import ExpectationError, InputError, LabError, MeasurementEr
 from testbed.plan.model import Plan
 from testbed.progress import Progress
 from testbed.run.capture import Captures
+from testbed.signals import scratch_folder
 
 Add = Callable[..., argparse.ArgumentParser]
 SEEDS_MOST = 10_000
@@ -52,9 +52,9 @@ def _rerun(options: argparse.Namespace) -> int:
     if options.out is not None and options.out.resolve() == options.record.resolve():
         raise InputError(f"{options.out}: is the record that is repeated; give another --out")
     progress = Progress(quiet=options.json)
-    with tempfile.TemporaryDirectory(prefix="testbed-rerun-") as folder:
+    with scratch_folder("rerun") as folder:
         try:
-            found = repeat(record, options.out or Path(folder) / "record", progress.step, options.words)
+            found = repeat(record, options.out or folder / "record", progress.step, options.words)
         finally:
             progress.end()
     print(json.dumps(found.as_json(), indent=1) if options.json else found.text())
@@ -70,9 +70,9 @@ def run_twice(plan: Plan, scenario: str, first: Path, progress: Progress, captur
     """Run the plan of the record `first` again and return where the results differ, None where nowhere."""
     from testbed.repeat.again import second_run
 
-    with tempfile.TemporaryDirectory(prefix="testbed-twice-") as folder:
+    with scratch_folder("twice") as folder:
         try:
-            found = second_run(plan, scenario, first, Path(folder), progress.step, captures)
+            found = second_run(plan, scenario, first, folder, progress.step, captures)
         finally:
             progress.end()
     return str(found[0]) if found else None

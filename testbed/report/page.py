@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -23,6 +21,7 @@ from markupsafe import Markup
 
 from testbed.analysis import TransferLoss, summarise, transfer_losses
 from testbed.record import layout
+from testbed.record.files import write_whole
 from testbed.record.reader import Record
 from testbed.report import (
     chain,
@@ -63,7 +62,7 @@ def write_report(record_path: Path | str) -> Path:
     record = Record.open(record_path)
     page = render_report(record, summarise(record), transfer_losses(record))
     target = Path(record_path) / layout.REPORT
-    _write_whole(target, page)
+    write_whole(target, page)
     return target
 
 
@@ -146,16 +145,3 @@ def _template() -> jinja2.Template:
     )
     environment.filters |= _FORMATS
     return environment.from_string(_asset(TEMPLATE))
-
-
-def _write_whole(target: Path, text: str) -> None:
-    """Write beside the target and rename, so that a reader never meets half a page."""
-    handle, name = tempfile.mkstemp(prefix=".report-", dir=target.parent)
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)  # mkstemp's 0600 would keep a page from the colleague it is meant for
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise

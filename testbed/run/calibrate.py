@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import re
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -24,11 +23,12 @@ from testbed.lab.kernels import cache_dir, distribution_kernel
 from testbed.plan.budget import ACKS_PER_PACKET, Budget
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
+from testbed.record.files import write_whole
 from testbed.record.reader import Record
-from testbed.record.writer import write_atomically
 from testbed.run.launch import run_plan
 from testbed.scenario import load_scenario
 from testbed.scenario.dump import scenario_yaml
+from testbed.signals import scratch_folder
 
 SCENARIO = Path(__file__).with_name("calibration.yaml")
 LINKS = 4
@@ -41,13 +41,13 @@ def measure(backend: str, tell: Callable[[str, float], None]) -> Budget:
     """Run the calibration by `backend`, keep its answer and return it. Raises as `run_plan` does."""
     scenario = load_scenario(str(SCENARIO), [])
     plan = build_plan(scenario, seed=1, backend=backend, clock="real")
-    with tempfile.TemporaryDirectory(prefix="testbed-calibrate-") as folder:
-        out = Path(folder) / "record"
+    with scratch_folder("calibrate") as folder:
+        out = folder / "record"
         run_plan(plan, scenario_yaml(scenario), out, tell)
         budget = _budget(plan, Record.open(out))
     kept = _kept() | {_key(backend): asdict(budget)}
     _store().parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(_store(), json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    write_whole(_store(), json.dumps(kept, indent=1, sort_keys=True) + "\n")
     return budget
 
 

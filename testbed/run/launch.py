@@ -8,11 +8,9 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import FrameType
 
 from testbed.errors import InputError, MachineError, TestbedError
 from testbed.lab.job import JOB_DIR, Job
@@ -22,9 +20,11 @@ from testbed.lab.uml import run_uml
 from testbed.plan.codec import to_json
 from testbed.plan.model import Plan
 from testbed.record import layout
+from testbed.record.files import refusal, refused
 from testbed.record.writer import RecordWriter
 from testbed.run.capture import Captures
 from testbed.run.environment import environment
+from testbed.signals import Aborted, held, obey, termination
 
 BASE_MEMORY_MB = 1024
 HOST_MEMORY_MB = 16
@@ -32,14 +32,6 @@ HOST_MEMORY_MB = 16
 is touched takes room on the machine."""
 
 NO_CAPTURES = Captures()
-
-
-class Aborted(KeyboardInterrupt):
-    """The system asked the run to end, by the signal `number`; Control-C is its parent class."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
 
 
 @dataclass
@@ -97,34 +89,60 @@ def run_plan(
     """Run `plan` and leave its record in `out`, with a capture of each link that is asked for. `adapt` may
     change the job that the lab gets; `command` are the words a person typed.
 
-    Raises what the lab raises; the record then says `failed` or `aborted` and why.
+    Raises what the lab raises; the record then says `failed` or `aborted` and why. LabError when the record
+    cannot be written.
     """
     kernel = find_kernel(plan.clock) if plan.backend == "uml" else None
     if kernel is None and missing():
         raise MachineError(f"the native backend cannot run here: {missing()[0]}")
-    writer = RecordWriter.create(out, scenario=scenario_text, plan=to_json(plan))
     watch = Stopwatch(tell)
     settings = {"captures": asdict(captures)}
-    job = adapt(Job(out, plan.framework, plan.seed, plan.deadline.real_s, watch.step, settings=settings))
-    status, reason = layout.COMPLETE, None
-    try:
-        with termination():
-            _start(job, kernel, plan)
-    except TestbedError as error:
-        status, reason = layout.FAILED, str(error)
-        raise
-    except BaseException as error:
-        status, reason = layout.ABORTED, f"ended by {_cause(error)}"
-        raise
-    finally:
+    job = Job(out, plan.framework, plan.seed, plan.deadline.real_s, watch.step, settings=settings)
+    # A signal ends the lab, and nothing else in here: a record is not left half made or half closed.
+    with termination(), held():
+        writer = RecordWriter.create(out, scenario=scenario_text, plan=to_json(plan))
+        failure: BaseException | None = None
+        try:
+            obey()
+            _start(adapt(job), kernel, plan)
+            obey()
+        except BaseException as error:  # noqa: BLE001 - whatever ends a run stands in its record
+            failure = _without_room(out, error)
         _clear(job)
-        writer.finish(status, reason, environment(plan, kernel, watch.phases(), command))
+        try:
+            writer.finish(*_end(failure), environment(plan, kernel, watch.phases(), command))
+        except OSError as error:
+            failure = failure or refused(out, error)
+        if failure is not None:
+            raise failure
 
 
-def _cause(error: BaseException) -> str:
-    if isinstance(error, Aborted):
-        return signal.Signals(error.number).name
-    return "SIGINT" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+def _without_room(out: Path, error: BaseException) -> BaseException:
+    """Return the error that ended a run; where nothing more can be written, that is the one.
+
+    The lab writes through the machine's files: what fails there for want of room fails in many ways.
+    """
+    found = refusal(out) if isinstance(error, (TestbedError, OSError)) else None
+    if found is None and isinstance(error, OSError):
+        found = error
+    if found is None:
+        return error
+    lost = refused(out, found)
+    lost.__cause__ = error
+    return lost
+
+
+def _end(failure: BaseException | None) -> tuple[str, str | None]:
+    """Return what a record says of its run's end: its status and the reason."""
+    if failure is None:
+        return layout.COMPLETE, None
+    if isinstance(failure, TestbedError):
+        return layout.FAILED, str(failure)
+    if isinstance(failure, Aborted):
+        cause = signal.Signals(failure.number).name
+    else:
+        cause = "SIGINT" if isinstance(failure, KeyboardInterrupt) else type(failure).__name__
+    return layout.ABORTED, f"ended by {cause}"
 
 
 def _start(job: Job, kernel: Kernel | None, plan: Plan) -> None:
@@ -132,21 +150,6 @@ def _start(job: Job, kernel: Kernel | None, plan: Plan) -> None:
         run_native(job)
     else:
         run_uml(job, kernel, BASE_MEMORY_MB + HOST_MEMORY_MB * len(plan.topology.nics))
-
-
-@contextmanager
-def termination() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into `Aborted`, so that what was begun is ended and closed in order."""
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        raise Aborted(number)
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _clear(job: Job) -> None:

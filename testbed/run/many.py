@@ -15,13 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from testbed.record import layout
-from testbed.run.launch import BASE_MEMORY_MB, termination
+from testbed.run.launch import BASE_MEMORY_MB
+from testbed.signals import termination
 
 COMMAND = (sys.executable, "-m", "testbed.cli")
 """The testbed as a program, the same code that is running now."""
@@ -83,12 +83,12 @@ def run_many(tasks: Sequence[Task], jobs: int, tell: Tell, pool: Executor | None
     (Control-C, SIGTERM), what has not begun is dropped, runs on this machine are ended in order and their
     records say `aborted`; the exception goes on.
     """
-    children = _Children()
+    children = Children()
     local = ThreadPoolExecutor(max(1, jobs)) if pool is None else None
     futures: dict[Future[Ended], int] = {}
     ended: dict[int, Ended] = {}
     try:
-        with _signals():
+        with termination():
             for number, task in enumerate(tasks):
                 future = local.submit(children.run, task) if local else _remote(pool, task)
                 futures[future] = number
@@ -106,7 +106,7 @@ def run_many(tasks: Sequence[Task], jobs: int, tell: Tell, pool: Executor | None
 
 def run_task(task: Task) -> Ended:
     """Run one task and return how it ended; what an executor's worker is given to do."""
-    return _Children().run(task)
+    return Children().run(task)
 
 
 def default_jobs() -> int:
@@ -121,8 +121,8 @@ def seconds_left(seconds: Iterable[float], remaining: int, jobs: int) -> float:
     return sum(known) / len(known) * remaining / max(1, min(jobs, remaining)) if known and remaining else 0.0
 
 
-class _Children:
-    """The processes of this machine's runs, and a way to end them all."""
+class Children:
+    """The processes of this machine's runs, from any thread, and a way to end them all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -176,9 +176,3 @@ def _message(errors: str, status: int) -> str:
 def _remote(pool: Executor | None, task: Task) -> Future[Ended]:
     assert pool is not None
     return pool.submit(run_task, task)
-
-
-def _signals() -> AbstractContextManager[None]:
-    # Python lets only the main thread choose what a signal does.
-    main = threading.current_thread() is threading.main_thread()
-    return termination() if main else nullcontext()

@@ -5,18 +5,16 @@ Each run is a `testbed run` of its own, so several go side by side. The same run
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 from testbed.analysis.summary import summarise
 from testbed.errors import LabError
 from testbed.record.reader import Record
-from testbed.run.many import Task, run_many
+from testbed.run.many import Children, Ended, Task
 
 
 @dataclass(frozen=True)
@@ -30,21 +28,18 @@ class Run:
 
 
 class Bench:
-    """A folder of records. Use it in a `with` statement: the folder goes at its end."""
+    """A folder of records, made as they are asked for, from any thread."""
 
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="testbed-validate-")
-        self._runs: dict[Run, Future[Path]] = {}
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._children = Children()
+        self._runs: dict[Run, Future[Ended]] = {}
         self._lock = threading.Lock()
         self.count = 0
 
-    def __enter__(self) -> Bench:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
-        self._folder.cleanup()
+    def end(self) -> None:
+        """Ask every run that is under way to end; whoever waits for one gets a CancelledError."""
+        self._children.end()
 
     def run(self, scenario: str, sets: Sequence[str] = (), *, seed: int = 1) -> Record:
         """Run the scenario of that text and return its record, valid or not. LabError when it did not end."""
@@ -64,7 +59,18 @@ class Bench:
         """Run a shipped scenario and return its record's folder. LabError when it did not end."""
         return self._record(Run(name, (), seed, shipped=True))
 
+    def ended(self, name: str, *, seed: int) -> Ended:
+        """Run a shipped scenario and return how it ended."""
+        return self._ended(Run(name, (), seed, shipped=True))
+
     def _record(self, run: Run) -> Path:
+        ended = self._ended(run)
+        if not ended.measured:
+            what = f"{run.scenario if run.shipped else 'a run'} with seed {run.seed}"
+            raise LabError(f"{what}: {ended.message} {' '.join(run.sets)}".rstrip())
+        return ended.task.out
+
+    def _ended(self, run: Run) -> Ended:
         with self._lock:
             mine = run not in self._runs
             future = self._runs.setdefault(run, Future())
@@ -72,22 +78,16 @@ class Bench:
             number = self.count
         if mine:
             try:
-                future.set_result(self._start(run, Path(self._folder.name) / f"{number}"))
+                future.set_result(self._start(run, self._folder / f"{number}"))
             except BaseException as error:
                 future.set_exception(error)
                 raise
         return future.result()
 
-    @staticmethod
-    def _start(run: Run, folder: Path) -> Path:
+    def _start(self, run: Run, folder: Path) -> Ended:
         folder.mkdir()
         scenario = run.scenario
         if not run.shipped:
             (folder / "scenario.yaml").write_text(scenario)
             scenario = str(folder / "scenario.yaml")
-        task = Task(scenario, run.seed, folder / "record", run.sets)
-        (ended,) = run_many([task], 1, lambda *_: None)
-        if not ended.measured:
-            what = f"{run.scenario if run.shipped else 'a run'} with seed {run.seed}"
-            raise LabError(f"{what}: {ended.message} {' '.join(run.sets)}".rstrip())
-        return task.out
+        return self._children.run(Task(scenario, run.seed, folder / "record", run.sets))

@@ -6,18 +6,15 @@ commands of their own, so several go side by side.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
+import shutil
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 from testbed.errors import LabError
+from testbed.run.many import Ended, Task, run_many
 from testbed.scenario import load_scenario, shipped_scenarios
+from testbed.signals import scratch_folder
+from testbed.validation.bench import Bench
 from testbed.validation.cases import Case
 from testbed.validation.rows import Row, about
 from topologies.model import SEGMENTS
@@ -75,32 +72,30 @@ def cases(seeds: int, names: Iterable[str] | None = None) -> list[Asked]:
 def diagnose(wanted: Sequence[Asked], jobs: int, tell: Callable[[Answer, int, int], None]) -> list[Answer]:
     """Run all cases, `jobs` at a time, and return their answers in order. LabError when a run fails."""
     answers: dict[Asked, Answer] = {}
-    with ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_run, case) for case in wanted]
-        for future in as_completed(futures):
-            answer = future.result()
-            answers[answer.case] = answer
-            tell(answer, len(answers), len(wanted))
+    with scratch_folder("validate") as folder:
+        by_task = {
+            Task(case.scenario, case.seed, folder / f"{number}"): case for number, case in enumerate(wanted)
+        }
+
+        def told(ended: Ended, done: int, total: int) -> None:
+            case = by_task[ended.task]
+            answers[case] = _answer(case, ended)
+            shutil.rmtree(ended.task.out)  # many records are many gigabytes
+            tell(answers[case], done, total)
+
+        run_many(list(by_task), jobs, told)
     return [answers[case] for case in wanted]
 
 
-def _run(case: Asked) -> Answer:
-    with tempfile.TemporaryDirectory(prefix="testbed-validate-") as folder:
-        out = Path(folder) / "record"
-        command = [sys.executable, "-m", "testbed.cli", "run", case.scenario]
-        command += ["--seed", str(case.seed), "--json", "--out", str(out)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode not in (0, 1, 4):
-            raise LabError(f"{case.scenario} with seed {case.seed}: {done.stderr.strip()}")
-        return _answer(case, json.loads(done.stdout), done.returncode == 0)
-
-
-def _answer(case: Asked, summary: dict[str, Any], holds: bool) -> Answer:
+def _answer(case: Asked, ended: Ended) -> Answer:
+    if not ended.measured:
+        raise LabError(f"{case.scenario} with seed {case.seed}: {ended.message}")
+    summary = ended.summary()
     fidelity, verdict = summary["fidelity"], summary["verdict"]
     if not fidelity["valid"]:
         return Answer(case, (NOT_VALID,), False)
     named = tuple(culprit["segment"] for culprit in verdict["culprits"])
-    return Answer(case, named or (NOBODY,), holds)
+    return Answer(case, named or (NOBODY,), ended.exit_code == 0)
 
 
 def right(answer: Answer) -> bool:
@@ -137,9 +132,10 @@ def page(answers: Sequence[Answer], command: str) -> str:
     return "\n".join(lines)
 
 
-def rows_of(scenario: str, seeds: int) -> list[Row]:
+def rows_of(bench: Bench, scenario: str, seeds: int) -> list[Row]:
     """Run a scenario with seeds 1 to `seeds` and return how many named what it declares."""
-    found = diagnose(cases(seeds, [scenario]), 1, lambda *_: None)
+    asked = cases(seeds, [scenario])
+    found = [_answer(case, bench.ended(case.scenario, seed=case.seed)) for case in asked]
     declared = " + ".join(declared_answer(scenario))
     return [
         about(
@@ -160,7 +156,7 @@ CASES = tuple(
     Case(
         f"diagnosis.{name}",
         f"is the culprit of {name} named?",
-        lambda _bench, seeds, name=name: rows_of(name, seeds),  # type: ignore[misc]
+        lambda bench, seeds, name=name: rows_of(bench, name, seeds),  # type: ignore[misc]
         quick=name in QUICK,
     )
     for name, _ in shipped_scenarios()

@@ -6,11 +6,9 @@ foretell; that runs take them is measured as well.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
 from math import comb, perm
-from pathlib import Path
 
 from controller.document import controller_document, parse_document
 from controller.prediction import Prediction
@@ -18,6 +16,7 @@ from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.record.reader import Record
 from testbed.scenario import load_scenario
+from testbed.signals import scratch_folder
 from testbed.validation.bench import Bench
 from testbed.validation.cases import Case
 from testbed.validation.rows import Row, about, between
@@ -91,8 +90,8 @@ def spines_of(plan: Plan) -> list[str]:
 
 def plans(flows: int, spines: int, seeds: Sequence[int]) -> list[Plan]:
     """Return the plan of each seed."""
-    with tempfile.TemporaryDirectory(prefix="testbed-validate-") as folder:
-        path = Path(folder) / "scenario.yaml"
+    with scratch_folder("validate") as folder:
+        path = folder / "scenario.yaml"
         path.write_text(text_of(flows, spines))
         scenario = load_scenario(str(path))
     return [build_plan(scenario, seed=seed, backend="uml", clock="virtual") for seed in seeds]

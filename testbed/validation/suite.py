@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from testbed.errors import LabError
+from testbed.signals import scratch_folder
 from testbed.validation import (
     closed_forms,
     collapse,
@@ -62,14 +63,16 @@ def measure(
     A case whose runs failed has one row that says why and does not hold. `tell` is called in this thread.
     """
     found: dict[str, Measured] = {}
-    with Bench() as bench, ThreadPoolExecutor(jobs) as pool:
-        futures = [pool.submit(_measure, bench, case, seeds) for case in cases]
+    with scratch_folder("validate") as folder, ThreadPoolExecutor(jobs) as pool:
+        bench = Bench(folder)
         try:
+            futures = [pool.submit(_measure, bench, case, seeds) for case in cases]
             for future in as_completed(futures):
                 done = future.result()
                 found[done.case.name] = done
                 tell(done, len(found), len(cases))
         except BaseException:
+            bench.end()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return [found[case.name] for case in cases]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -128,13 +129,13 @@ def test_no_temporary_file_is_left_behind_and_an_old_summary_is_replaced(record:
 def test_a_failed_write_leaves_the_old_file_and_no_other(
     record: Record, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def _refuse(source: str, target: Path) -> None:
-        raise OSError("no space left on device")
+    def _refuse(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     (record.path / layout.SUMMARY).write_text("old")
     before = sorted(path.name for path in record.path.iterdir())
-    monkeypatch.setattr("testbed.analysis.summary.os.replace", _refuse)
-    with pytest.raises(OSError, match=r"^no space left on device$"):
+    monkeypatch.setattr(Path, "rename", _refuse)
+    with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device: '.*/summary\.json'$"):
         write_outputs(record)
     assert sorted(path.name for path in record.path.iterdir()) == before
     assert (record.path / layout.SUMMARY).read_text() == "old"

@@ -22,7 +22,7 @@ from testbed.lab.kernels import PROJECT
 from testbed.plan.codec import from_json
 from testbed.record import layout
 from testbed.record.writer import RecordWriter
-from testbed.run.launch import Aborted
+from testbed.signals import Aborted
 from tests.support.lab import DATA
 from tests.support.synthetic import MIB, baseline, edit_json, incast, write_record
 

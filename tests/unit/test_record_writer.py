@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -14,7 +15,7 @@ import pytest
 
 from testbed.errors import InputError, LabError
 from testbed.record import layout
-from testbed.record.writer import RecordWriter, abandoned, write_atomically
+from testbed.record.writer import RESERVE_BYTES, RecordWriter, abandoned, in_use
 
 _made: list[RecordWriter] = []
 
@@ -137,6 +138,60 @@ def test_a_record_whose_plan_does_not_tell_is_replaced(tmp_path: Path) -> None:
     assert manifest(tmp_path)["status"] == "complete"
 
 
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+NO_ROOM = "cannot be written: No space left on device; make room there, or give another folder"
+
+
+def test_a_full_disk_leaves_an_older_record_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tmp_path).finish(layout.COMPLETE, None, {})
+    before = contents(tmp_path)
+    monkeypatch.setattr("testbed.record.writer.os.posix_fallocate", full)
+    with pytest.raises(LabError) as caught:
+        create(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: {NO_ROOM}"
+    assert (contents(tmp_path), manifest(tmp_path)["status"]) == (before, "complete")
+
+
+def test_a_record_that_cannot_be_begun_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.record.writer._empty", full)
+    with pytest.raises(LabError) as caught:
+        create(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: {NO_ROOM}"
+    assert (manifest(tmp_path)["status"], manifest(tmp_path)["reason"]) == ("failed", str(caught.value))
+    assert not in_use(tmp_path)
+
+
+def test_room_for_the_end_is_kept_from_the_beginning(tmp_path: Path) -> None:
+    writer = create(tmp_path)
+    assert os.stat(tmp_path / ".lock").st_blocks * 512 >= RESERVE_BYTES
+    writer.finish(layout.COMPLETE, None, {})
+    assert os.stat(tmp_path / ".lock").st_blocks == 0
+
+
+def test_whether_a_record_is_in_use_is_asked_without_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not in_use(tmp_path)
+    writer = create(tmp_path)
+    assert in_use(tmp_path)
+    writer.finish(layout.COMPLETE, None, {})
+    modes: list[str] = []
+    opened = Path.open
+
+    def noted(path: Path, mode: str) -> Any:
+        modes.append(mode)
+        return opened(path, mode)
+
+    monkeypatch.setattr(Path, "open", noted)
+    assert not in_use(tmp_path)
+    assert modes == ["r"]
+
+
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     create(tmp_path)
     assert manifest(tmp_path)["status"] == "running"
@@ -195,15 +250,6 @@ def test_a_record_that_ends_while_it_is_looked_at_is_not_given_up(
     monkeypatch.setattr("testbed.record.writer.fcntl.flock", late)
     assert abandoned(tmp_path) == []
     assert manifest(tmp_path / "one")["status"] == "complete"
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "plan.json"
-    write_atomically(path, "old")
-    monkeypatch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match=r"^disk full$"):
-        write_atomically(path, "new and longer")
-    assert path.read_text() == "old"
 
 
 def test_the_lock_of_a_record_is_the_kernels(tmp_path: Path) -> None:

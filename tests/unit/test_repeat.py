@@ -196,7 +196,7 @@ def test_what_cannot_be_repeated_is_refused(
     messages = {
         tmp_path / "none": "no such folder; give a record's, as runs/incast-1-...",
         failed: "the run is failed: there is nothing to compare with",
-        bare: f"has no summary.json; `testbed report {bare}` makes it",
+        bare: f"summary.json is missing; `testbed report {bare}` makes it",
     }
     for folder, message in messages.items():
         assert rerun(capsys, folder) == (2, "", f"testbed: {folder}: {message}\n")

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import pkgutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.errors import DeadlineError, MachineError
+from testbed.errors import DeadlineError, LabError, MachineError
 from testbed.lab.job import Job
 from testbed.lab.kernels import Kernel
 from testbed.plan.codec import from_json
 from testbed.record import layout
 from testbed.record.writer import abandoned
 from testbed.run import launch
-from testbed.run.launch import Aborted, Stopwatch, resolve_backend, run_plan
+from testbed.run.launch import Stopwatch, resolve_backend, run_plan
+from testbed.signals import Aborted
 from tests.support.lab import small_plan
 
 KERNEL = Kernel(Path("/cache/0123/linux"), "6.12.1-kv", True, Path("/cache/shim.so"), "0123")
@@ -191,6 +194,97 @@ def test_a_signal_ends_the_run_and_closes_the_record(tmp_path: Path, lab: dict[s
     assert manifest(tmp_path / "out") == ("aborted", "ended by SIGTERM")
     assert signal.getsignal(signal.SIGTERM) is before
     assert abandoned(tmp_path) == []
+
+
+def on_call(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], object]) -> None:
+    """Do `action` whenever the function or method `name` is called, before it."""
+    module, _, attribute = name.partition(":")
+    owner = pkgutil.resolve_name(module)
+    before = getattr(owner, attribute)
+
+    def called(*arguments: Any, **named: Any) -> Any:
+        action()
+        return before(*arguments, **named)
+
+    monkeypatch.setattr(owner, attribute, called)
+
+
+def terminate() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_signal_while_the_record_is_begun_leaves_it_closed(
+    tmp_path: Path, lab: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Job] = []
+    lab["behave"] = started.append
+    on_call(monkeypatch, "testbed.record.writer:_empty", terminate)
+    with pytest.raises(Aborted):
+        start(tmp_path)
+    assert started == []
+    assert manifest(tmp_path) == ("aborted", "ended by SIGTERM")
+
+
+@pytest.mark.parametrize("step", ["run.launch:_clear", "run.launch:environment", "record.writer:_digest"])
+def test_a_signal_while_the_record_is_closed_waits_for_that(
+    tmp_path: Path, lab: dict[str, Any], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    on_call(monkeypatch, f"testbed.{step}", terminate)
+    with pytest.raises(Aborted):
+        start(tmp_path)
+    assert manifest(tmp_path) == ("complete", None)
+    assert not (tmp_path / ".lab").exists()
+
+
+FULL = "cannot be written: No space left on device; make room there, or give another folder"
+
+
+def fill(job: Job) -> None:
+    """Stand for a file system that takes no more."""
+    (job.record / "tried.part").symlink_to("/dev/full")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [LabError("probe failed with status 1"), OSError(28, "No space left on device"), DeadlineError("late")],
+)
+def test_a_run_that_found_no_room_says_so_and_where(
+    tmp_path: Path, lab: dict[str, Any], error: Exception
+) -> None:
+    def behave(job: Job) -> None:
+        fill(job)
+        raise error
+
+    lab["behave"] = behave
+    with pytest.raises(LabError) as caught:
+        start(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: {FULL}"
+    assert caught.value.__cause__ is error
+    assert manifest(tmp_path) == ("failed", f"{tmp_path}: {FULL}")
+
+
+def test_a_file_that_could_not_be_written_though_there_is_room(tmp_path: Path, lab: dict[str, Any]) -> None:
+    lab["behave"] = raising(PermissionError(13, "Permission denied"))
+    with pytest.raises(LabError) as caught:
+        start(tmp_path)
+    reason = f"{tmp_path}: cannot be written: Permission denied; make it writable, or give another folder"
+    assert str(caught.value) == reason
+    assert manifest(tmp_path) == ("failed", reason)
+
+
+def test_a_record_that_cannot_be_closed_goes_on_to_say_running(
+    tmp_path: Path, lab: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise OSError(28, "No space left on device")
+
+    on_call(monkeypatch, "testbed.record.writer:_digest", full)
+    with pytest.raises(LabError) as caught:
+        start(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: {FULL}"
+    assert manifest(tmp_path) == ("running", None)
+    (left,) = abandoned(tmp_path.parent)  # nobody holds its lock
+    left.give_up("")
 
 
 def test_without_a_kernel_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from testbed.run import many
-from testbed.run.launch import Aborted
 from testbed.run.many import Ended, Task, default_jobs, run_many, seconds_left
+from testbed.signals import Aborted
 
 RUN = """
 import os, pathlib, signal, sys, time

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import threading
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import LabError
+from testbed.run import many
 from testbed.scenario import shipped_scenarios
 from testbed.validation import diagnosis as validate
 from testbed.validation.diagnosis import (
@@ -81,31 +82,49 @@ def summary(*named: str, valid: bool = True) -> dict[str, Any]:
     return {"fidelity": {"valid": valid}, "verdict": {"culprits": [{"segment": name} for name in named]}}
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, status: int, said: dict[str, Any], error: str = "") -> list[str]:
-    """Let every command end with this; return the list that the last one will be kept in."""
-    last: list[str] = []
+RUN = """
+import json, pathlib, sys, time
+here = pathlib.Path(__file__).parent
+words = sys.argv[1:]
+(here / "words").write_text(" ".join(words))
+while words[words.index("--seed") + 1] == "3" and not (here / "others-told").exists():
+    time.sleep(0.01)
+status, said, error = json.loads((here / "answer").read_text())
+out = pathlib.Path(words[words.index("--out") + 1])
+out.mkdir()
+(out / "summary.json").write_text(json.dumps(said))
+print(error, end="", file=sys.stderr)
+sys.exit(status)
+"""
+"""Stands in for the testbed: ends as it is told, the run of seed 3 when others have been told of."""
 
-    def run(command: list[str], **_options: Any) -> subprocess.CompletedProcess[str]:
-        last[:] = command
-        return subprocess.CompletedProcess(command, status, json.dumps(said), error)
 
-    monkeypatch.setattr(validate.subprocess, "run", run)
-    return last
+@pytest.fixture
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Lets every run end with a status, a summary and a word."""
+    (tmp_path / "run.py").write_text(RUN)
+    monkeypatch.setattr(many, "COMMAND", (sys.executable, str(tmp_path / "run.py")))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def let(status: int, said: dict[str, Any], error: str = "") -> None:
+        (tmp_path / "answer").write_text(json.dumps((status, said, error)))
+
+    return let
 
 
-def test_a_run_is_a_command_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = answers(monkeypatch, 0, summary("dest-leaf"))
+def test_a_run_is_a_command_of_its_own(tmp_path: Path, answer: Callable[..., None]) -> None:
+    answer(0, summary("dest-leaf"))
     told: list[tuple[Answer, int, int]] = []
     found = diagnose([INCAST], 1, lambda *step: told.append(step))
     assert found == [Answer(INCAST, ("dest-leaf",), True)]
     assert told == [(found[0], 1, 1)]
-    assert command[1:8] == ["-m", "testbed.cli", "run", "incast", "--seed", "4", "--json"]
-    assert command[8] == "--out"
-    assert not Path(command[9]).parent.exists()  # nothing is left of the record
+    words = (tmp_path / "words").read_text()
+    assert words.startswith("run incast --seed 4 --backend auto --out ")
+    assert not Path(words.split()[7]).parent.exists()  # nothing is left of the record
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "answer"),
+    ("status", "said", "expected"),
     [
         (0, summary("dest-leaf"), Answer(INCAST, ("dest-leaf",), True)),
         (0, summary(), Answer(INCAST, (NOBODY,), True)),
@@ -116,37 +135,31 @@ def test_a_run_is_a_command_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_a_run_named(
-    monkeypatch: pytest.MonkeyPatch, status: int, said: dict[str, Any], answer: Answer
+    answer: Callable[..., None], status: int, said: dict[str, Any], expected: Answer
 ) -> None:
-    answers(monkeypatch, status, said)
-    assert diagnose([INCAST], 1, lambda *_: None) == [answer]
+    answer(status, said)
+    assert diagnose([INCAST], 1, lambda *_: None) == [expected]
 
 
 @pytest.mark.parametrize("status", [2, 3, 130])
-def test_a_run_that_failed_ends_it(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
-    answers(monkeypatch, status, {}, "testbed: leaf3-d1: rate is 9, the plan says 10\n")
-    message = "^incast with seed 4: testbed: leaf3-d1: rate is 9, the plan says 10$"
+def test_a_run_that_failed_ends_it(answer: Callable[..., None], status: int) -> None:
+    answer(status, {}, "testbed: leaf3-d1: rate is 9, the plan says 10\n")
+    message = "^incast with seed 4: leaf3-d1: rate is 9, the plan says 10$"
     with pytest.raises(LabError, match=message):
         diagnose([INCAST], 1, lambda *_: None)
 
 
-def test_answers_come_in_the_order_of_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_come_in_the_order_of_the_cases(tmp_path: Path, answer: Callable[..., None]) -> None:
+    answer(0, summary("dest-leaf"))
     wanted = [replace(INCAST, seed=seed) for seed in (3, 1, 2)]
-    # The first waits until the last has been told.
     told: list[int] = []
-    others = threading.Event()
 
-    def run(case: Asked) -> Answer:
-        assert case.seed != 3 or others.wait(10)
-        return Answer(case, ("dest-leaf",), True)
-
-    def tell(answer: Answer, done: int, _total: int) -> None:
-        told.append(answer.case.seed)
+    def tell(one: Answer, done: int, _total: int) -> None:
+        told.append(one.case.seed)
         if done == 2:
-            others.set()
+            (tmp_path / "others-told").touch()
 
-    monkeypatch.setattr(validate, "_run", run)
-    assert [answer.case for answer in diagnose(wanted, 3, tell)] == wanted
+    assert [one.case for one in diagnose(wanted, 3, tell)] == wanted
     assert told[-1] == 3
 
 
