@@ -40,6 +40,9 @@ _TX_DELAY_US = 512
 packets (`tcp_small_queue_check`), of real time whatever the dilation. A planned delay d raises that by
 d / 2**19 us at the rate, and is obeyed by `fq` only, which no host has: so much for each further unit of
 dilation makes it a millisecond of scenario time again."""
+_OWN_QUEUE_BYTES = 1 << 20
+"""Nor does Linux let a connection queue more than this at any rate (`tcp_limit_output_bytes`). The part that
+a planned delay adds comes on top of that bound, so it must not exceed it by itself."""
 
 _TCP_INFO_SIZE = 256
 _TCPI_OPTIONS = 5
@@ -76,8 +79,8 @@ class Flow:
 
     `pace_bps` is the rate its sender paces itself at, `priority` the socket priority of its packets,
     `service` their type of service, `window_bytes` the largest window its receiver offers,
-    `send_buffer_bytes` its sender's buffer; 0 leaves each to the kernel. Only the first `released` bytes may
-    leave (None: all).
+    `send_buffer_bytes` its sender's buffer; 0 leaves each to the kernel. `nic_bps` is its NIC's rate, 0 when
+    it is not known. Only the first `released` bytes may leave (None: all).
     """
 
     id: int
@@ -91,6 +94,7 @@ class Flow:
     released: int | None = None
     send_buffer_bytes: int = 0
     service: int = 0
+    nic_bps: int = 0
     sender: socket.socket | None = None
     receiver: socket.socket | None = None
     sent: int = 0
@@ -101,6 +105,17 @@ class Flow:
     end_ns: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     error: str | None = None
+
+
+def tx_delay_us(dilation: float, nic_bps: int) -> int:
+    """Return the planned delay (TCP_TX_DELAY) with which a sender's own queue is as long as without dilation.
+
+    Slow start paces at twice the rate. 0 without dilation.
+    """
+    delay_us = _TX_DELAY_US * (dilation - 1)
+    if nic_bps:
+        delay_us = min(delay_us, (_OWN_QUEUE_BYTES << 19) / (2 * nic_bps / 8))
+    return round(delay_us)
 
 
 class Replay:
@@ -117,7 +132,7 @@ class Replay:
         self._flows = sorted(flows, key=lambda flow: (flow.start_ns, flow.id))
         self._congestion_control = congestion_control.encode()
         self._connect_lead_ns = round(CONNECT_LEAD_NS * dilation)
-        self._tx_delay_us = round(_TX_DELAY_US * (dilation - 1))
+        self._dilation = dilation
         self._namespace = namespace
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
@@ -198,14 +213,15 @@ class Replay:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, self._congestion_control)
-        if self._tx_delay_us:
-            sock.setsockopt(socket.IPPROTO_TCP, _TCP_TX_DELAY, self._tx_delay_us)
         return sock
 
     def _connect(self, flow: Flow) -> None:
         with self._namespace(flow.src.host):
             sock = self._socket(flow.src.device)
         flow.sender = sock
+        delay_us = tx_delay_us(self._dilation, flow.nic_bps)
+        if delay_us:
+            sock.setsockopt(socket.IPPROTO_TCP, _TCP_TX_DELAY, delay_us)
         if flow.service:
             # ECN's bits in it are the kernel's. It sets a priority as well, so that is set after it.
             sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, flow.service)

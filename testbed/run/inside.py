@@ -161,6 +161,7 @@ def _flow(plan: Plan, transfer: Transfer) -> Flow:
         priority=priority_of(plan, transfer),
         service=service_of(plan, transfer),
         window_bytes=window_of(plan, transfer),
+        nic_bps=plan.topology.link(src.nic(transfer.src_nic).up).rate_bps,
     )
 
 
