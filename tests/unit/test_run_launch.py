@@ -275,15 +275,17 @@ def test_a_file_that_could_not_be_written_though_there_is_room(tmp_path: Path, l
 def test_a_record_that_cannot_be_closed_goes_on_to_say_running(
     tmp_path: Path, lab: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    out = tmp_path / "record"
+
     def full() -> None:
         raise OSError(28, "No space left on device")
 
     on_call(monkeypatch, "testbed.record.writer:_digest", full)
     with pytest.raises(LabError) as caught:
-        start(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: {FULL}"
-    assert manifest(tmp_path) == ("running", None)
-    (left,) = abandoned(tmp_path.parent)  # nobody holds its lock
+        start(out)
+    assert str(caught.value) == f"{out}: {FULL}"
+    assert manifest(out) == ("running", None)
+    (left,) = abandoned(tmp_path)  # nobody holds its lock
     left.give_up("")
 
 
