@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import compileall
 import contextlib
 import importlib.util
 import json
@@ -18,16 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import DeadlineError, LabError, MachineError, ReadbackError
+from testbed.lab.code import put_code
 from testbed.lab.kernels import PROJECT
 from testbed.signals import heard
 
 JOB_DIR = ".lab"
 """Folder inside the record for what only the running lab needs."""
 
+CODE = "code"
+"""Folder of the project's modules in there."""
+
+CODE_INSIDE = "/run/code"
+"""Where a lab finds them: PYTHONPATH takes no path with a colon, as a record's may be."""
+
 POLL_S = 0.02
 """How often a running lab is looked at from outside; less often when it shares the processors (native)."""
-
-PACKAGES = ("testbed", "topologies", "traffic", "controller")
 
 _ERRORS = {error.__name__: error for error in (LabError, ReadbackError, DeadlineError, MachineError)}
 
@@ -62,7 +66,7 @@ class Job:
 
 
 def inside_python() -> tuple[str, str]:
-    """Return the interpreter for the lab and its PYTHONPATH: the project, and where Mininet lives.
+    """Return the interpreter for the lab and the folder where Mininet lives.
 
     Raises MachineError when Mininet cannot be found.
     """
@@ -70,7 +74,7 @@ def inside_python() -> tuple[str, str]:
     if spec is None or spec.origin is None:
         raise MachineError("Python cannot find mininet: install the package mininet and run scripts/setup.sh")
     python = getattr(sys, "_base_executable", sys.executable)
-    return python, f"{PROJECT}:{Path(spec.origin).parents[1]}"
+    return python, str(Path(spec.origin).parents[1])
 
 
 def controller_python(framework: str) -> str:
@@ -89,10 +93,7 @@ def prepare(job: Job, *, record_inside: str, mounts: str, own_kernel: bool) -> N
     `record_inside` is the record's path as the lab sees it, `mounts` the shell lines that give the
     lab its own file systems; a lab with its own kernel switches that off at the end.
     """
-    for name in PACKAGES:
-        # The lab's file system is read-only: what is not compiled now is compiled at every start.
-        compileall.compile_dir(PROJECT / name, quiet=2)
-    job.folder.mkdir(parents=True, exist_ok=True)
+    put_code(job.folder / CODE)
     description = {
         "controller_python": controller_python(job.framework),
         "record": record_inside,
@@ -100,13 +101,13 @@ def prepare(job: Job, *, record_inside: str, mounts: str, own_kernel: bool) -> N
         **job.settings,
     }
     (job.folder / "job.json").write_text(json.dumps(description) + "\n")
-    python, path = inside_python()
+    python, mininet = inside_python()
     environment = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/run",
         "TMPDIR": "/run",
         "LC_ALL": "C.UTF-8",
-        "PYTHONPATH": path,
+        "PYTHONPATH": f"{CODE_INSIDE}:{mininet}",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
@@ -114,7 +115,8 @@ def prepare(job: Job, *, record_inside: str, mounts: str, own_kernel: bool) -> N
     folder = shlex.quote(f"{record_inside}/{JOB_DIR}")
     program = f"{'testbed.lab.at_once ' if own_kernel else ''}{job.entry}"
     (job.folder / "init.sh").write_text(
-        f"{mounts}\nexec >>{folder}/init.log 2>&1\nip link set lo up\ncd /\n"
+        f"{mounts}\nexec >>{folder}/init.log 2>&1\nln -s {folder}/{CODE} {CODE_INSIDE}\n"
+        "ip link set lo up\ncd /\n"
         f"exec env -i {settings} {shlex.quote(python)} -S -m {program} {folder}\n"
     )
 

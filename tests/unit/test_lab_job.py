@@ -35,8 +35,7 @@ def start(script: str) -> subprocess.Popen[bytes]:
 # ---- preparing ------------------------------------------------------------------------
 
 
-def test_the_jobs_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module.compileall, "compile_dir", lambda *_, **__: True)
+def test_the_jobs_files(tmp_path: Path) -> None:
     made = make_job(tmp_path)
     prepare(made, record_inside="/mnt", mounts="mount -t proc proc /proc", own_kernel=True)
     assert json.loads((made.folder / "job.json").read_text()) == {
@@ -45,23 +44,22 @@ def test_the_jobs_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "power_off": True,
     }
     lines = (made.folder / "init.sh").read_text().splitlines()
-    python, path = inside_python()
-    assert lines[:4] == [
+    python, mininet = inside_python()
+    assert lines[:5] == [
         "mount -t proc proc /proc",
         "exec >>/mnt/.lab/init.log 2>&1",
+        "ln -s /mnt/.lab/code /run/code",
         "ip link set lo up",
         "cd /",
     ]
-    assert lines[4].startswith("exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run ")
-    assert f"PYTHONPATH={path} PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1 {python} -S" in lines[4]
-    assert lines[4].endswith(" -m testbed.lab.at_once testbed.run.inside /mnt/.lab")
-    assert len(lines) == 5
+    assert lines[5].startswith("exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/run TMPDIR=/run ")
+    settings = f"PYTHONPATH=/run/code:{mininet} PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1"
+    assert f"{settings} {python} -S" in lines[5]
+    assert lines[5].endswith(" -m testbed.lab.at_once testbed.run.inside /mnt/.lab")
+    assert len(lines) == 6
 
 
-def test_a_record_with_a_space_in_its_name_stays_one_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_module.compileall, "compile_dir", lambda *_, **__: True)
+def test_a_record_with_a_space_in_its_name_stays_one_word(tmp_path: Path) -> None:
     record = tmp_path / "my run"
     record.mkdir()
     prepare(make_job(record), record_inside=str(record), mounts="true", own_kernel=False)
@@ -72,24 +70,16 @@ def test_a_record_with_a_space_in_its_name_stays_one_word(
     assert (record / ".lab/init.log").exists()
 
 
-def test_the_project_is_compiled_before_the_lab_sees_it_read_only(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled: list[str] = []
-    monkeypatch.setattr(
-        job_module.compileall, "compile_dir", lambda folder, **_: compiled.append(folder.name)
-    )
+def test_the_labs_python_needs_nothing_but_the_jobs_code_and_mininet(tmp_path: Path) -> None:
     prepare(make_job(tmp_path), record_inside="/mnt", mounts="", own_kernel=True)
-    assert compiled == ["testbed", "topologies", "traffic", "controller"]
-
-
-def test_the_labs_python_sees_the_project_and_mininet() -> None:
-    python, path = inside_python()
-    code = "import mininet, testbed.lab.job; print('both')"
+    python, mininet = inside_python()
+    modules = "testbed.run.inside, testbed.run.prompt, testbed.run.pauser, testbed.run.probe, controller.main"
+    code = f"import mininet, {modules}; print(testbed.run.inside.__file__)"
+    environment = {"PYTHONPATH": f"{tmp_path}/.lab/code:{mininet}"}
     done = subprocess.run(
-        [python, "-S", "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, timeout=20
+        [python, "-S", "-c", code], env=environment, cwd="/", capture_output=True, text=True, timeout=20
     )
-    assert (done.stdout, done.stderr) == ("both\n", "")
+    assert (done.stdout, done.stderr) == (f"{tmp_path}/.lab/code/testbed/run/inside.pyc\n", "")
 
 
 def test_without_mininet_its_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
