@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from testbed.errors import ExpectationError, InputError, LabError, MeasurementError, TestbedError
+from testbed.errors import ExpectationError, InputError, MeasurementError, TestbedError
 from testbed.progress import Progress, write
 from testbed.record.files import REFUSALS, refused
+from testbed.screen import printable, say, shortened
 from testbed.signals import scratch_folder, termination
 
 RUNS = Path("runs")
@@ -132,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except TestbedError as error:
             if "--debug" in words:
                 raise
-            write(f"testbed: {error}\n")
+            write(printable(f"testbed: {error}\n"))
             return error.exit_code
         except KeyboardInterrupt as error:
             number = signal.Signals(getattr(error, "number", signal.SIGINT))  # `signals.Aborted` has one
@@ -142,10 +143,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.close()
             return 141
         except OSError as error:
-            if error.errno not in REFUSALS or "--debug" in words:
+            if "--debug" in words or not (error.errno in REFUSALS or error.filename):
                 raise
-            write(f"testbed: {refused(error.filename or 'a file', error)}\n")
-            return LabError.exit_code
+            said = _of_a_file(error)
+            write(printable(f"testbed: {said}\n"))
+            return said.exit_code
+
+
+def _of_a_file(error: OSError) -> TestbedError:
+    """Return what is said of a file that cannot be used: its name is to blame, or what it lies on."""
+    name = shortened(str(error.filename or "a file"))
+    if error.errno in REFUSALS:
+        return refused(name, error)
+    return InputError(f"{name}: cannot be used: {error.strerror}")
 
 
 # ---- commands -------------------------------------------------------------------------
@@ -222,7 +232,7 @@ def _plan(options: argparse.Namespace) -> int:
         from testbed.plan.matrices import write_matrices
 
         write_matrices(plan, options.nixl)
-    print(to_json(plan) if options.json else plan_text(plan))
+    say(to_json(plan) if options.json else plan_text(plan))
     if plan.clock == "real" and not options.json:
         from testbed.plan.budget import advice
         from testbed.run.calibrate import known
@@ -259,7 +269,7 @@ def _run(options: argparse.Namespace) -> int:
     if differs and not options.allow_invalid:
         raise MeasurementError(f"the second run differs: {differs}")
     if options.twice and not options.json:
-        print(f"  twice       {differs or 'the second run gave the same bytes'}")
+        say(f"  twice       {differs or 'the second run gave the same bytes'}")
     return code
 
 
@@ -322,7 +332,7 @@ def _conclude(out: Path, options: argparse.Namespace, places: Sequence[str], *, 
     if options.json:
         print((out / "summary.json").read_text(), end="")
     else:
-        print(summary_text(summary, results, out))
+        say(summary_text(summary, results, out))
     if record.damage:
         raise MeasurementError(f"{out}: the record is damaged: {'; '.join(record.damage[:DAMAGE_NAMED])}")
     if not summary["fidelity"]["valid"] and not allow_invalid:
@@ -340,15 +350,15 @@ def _clean(options: argparse.Namespace) -> int:
     from testbed.record.writer import abandoned
 
     if not options.folder.exists():
-        print(f"nothing to clean: there is no {options.folder}")
+        say(f"nothing to clean: there is no {options.folder}")
         return 0
     found = abandoned(options.folder)
     for writer in found:
         shutil.rmtree(writer.path / ".lab", ignore_errors=True)
         writer.give_up("the run was killed; found by `testbed clean`")
-        print(f"{writer.path}: marked as aborted, temporary files removed")
+        say(f"{writer.path}: marked as aborted, temporary files removed")
     if not found:
-        print(f"nothing to clean in {options.folder}")
+        say(f"nothing to clean in {options.folder}")
     return 0
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 
+from testbed.screen import printable
+
 
 def write(text: str) -> None:
     """Write to standard error, which may be a terminal that was closed."""
@@ -29,6 +31,7 @@ class Progress:
         if self._quiet:
             return
         self._shown = True
+        text = printable(text)
         if self._live:
             write(f"\r\033[K{text}")
         else:

@@ -27,6 +27,7 @@ from testbed.plan.model import Transfer
 from testbed.plan.serving import isolated_ns
 from testbed.record.reader import Record
 from testbed.record.requests import RequestOutcome
+from testbed.screen import cell
 from topologies.model import DEST_LANDING
 from traffic.jobs import Job
 from traffic.serving import Course
@@ -216,7 +217,8 @@ def requests_csv(record: Record, requests: Sequence[Request]) -> str:
     writer = csv.DictWriter(lines, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for outcome in record.served.requests:
-        writer.writerow(_basics(outcome, jobs[outcome.id]) | _figures(known.get(outcome.id)))
+        row = _basics(outcome, jobs[outcome.id]) | _figures(known.get(outcome.id))
+        writer.writerow({name: cell(value) for name, value in row.items()})
     return lines.getvalue()
 
 

@@ -36,6 +36,7 @@ from testbed.record import layout
 from testbed.record.files import write_whole
 from testbed.record.outcomes import Outcome
 from testbed.record.reader import Record
+from testbed.screen import cell
 from topologies.model import SEGMENTS
 
 FORMAT_VERSION = 1
@@ -79,7 +80,8 @@ def transfers_csv(record: Record, losses: Sequence[TransferLoss]) -> str:
     writer.writeheader()
     for transfer, outcome in zip(record.plan.transfers, record.outcomes, strict=True):
         path = " ".join(record.paths.get(transfer.id) or ())
-        writer.writerow({**_basics(transfer, outcome), **_loss_fields(by_id.get(transfer.id)), "path": path})
+        row = {**_basics(transfer, outcome), **_loss_fields(by_id.get(transfer.id)), "path": path}
+        writer.writerow({name: cell(value) for name, value in row.items()})
     return lines.getvalue()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from testbed.errors import InputError
+from testbed.scenario.problems import shown
 
 COLUMNS = ("tokens", "ms")
 
@@ -43,7 +44,7 @@ def read_profile(lines: Iterable[str], label: str) -> Profile:
     head = [cell.strip().lower() for cell in next(rows, [])]
     if head != list(COLUMNS):
         raise InputError(
-            f"{label}:1: is no head of a prefill profile (found {','.join(head)!r}); write tokens,ms"
+            f"{label}:1: is no head of a prefill profile (found {shown(','.join(head))!r}); write tokens,ms"
         )
     points: list[tuple[float, float]] = []
     for row in rows:
@@ -58,9 +59,9 @@ def _point(row: list[str], before: tuple[float, float] | None, place: str) -> tu
     try:
         tokens, ms = map(float, row)
     except ValueError:
-        raise InputError(f"{place}: is not two numbers (found {','.join(row)!r})") from None
+        raise InputError(f"{place}: is not two numbers (found {shown(','.join(row))!r})") from None
     if not 0 <= tokens < 1e9 or not 0 <= ms < 1e9:  # also what is no number at all
-        raise InputError(f"{place}: is out of range (found {','.join(row)!r}); both are 0 to 1e9")
+        raise InputError(f"{place}: is out of range (found {shown(','.join(row))!r}); both are 0 to 1e9")
     if before is not None and tokens <= before[0]:
         raise InputError(f"{place}: tokens do not rise (found {tokens:g} after {before[0]:g})")
     return tokens, ms

@@ -11,11 +11,9 @@ import os
 import random
 from collections.abc import Callable, Iterator
 from itertools import chain, repeat
-from typing import Any
-
-import yaml
 
 from testbed.errors import InputError
+from testbed.plan.plain_yaml import load_yaml
 from testbed.scenario.models import Scenario
 from testbed.scenario.problems import Problem
 from testbed.scenario.tree import Path
@@ -23,6 +21,7 @@ from testbed.scenario.workload import COUNT_MAX, TIME_UNITS, Requests, Tokens
 from testbed.scenario.workload_rules import MODEL, MODEL_NEEDED, REQUESTS
 from traffic import arrivals, lengths
 from traffic.kv import MODELS, Model, bytes_per_token, model_from_config, shards
+from traffic.plain_file import open_plain
 from traffic.request import Ends, Request
 from traffic.tally import Tally
 from traffic.traces import FORMATS, nixl, recognise
@@ -78,7 +77,7 @@ def _configured(scenario: Scenario) -> Model:
     at = (*MODEL, "config")
     path = scenario.file(at)
     try:
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             config = json.loads(file.read(CONFIG_BYTES_MAX))
         if not isinstance(config, dict):
             raise ValueError("is no JSON object")
@@ -223,14 +222,6 @@ def _check_format(scenario: Scenario, requests: Requests, chosen: Format) -> Non
     if requests.tick == "spread" and not chosen.tick_ns:
         wrong = f"has nothing to spread: the clock of {chosen.name} has no steps"
         raise scenario.error(Problem((*REQUESTS, "tick"), wrong, "as-is"))
-
-
-def load_yaml(text: str) -> Any:
-    """Return the value of a YAML text; ValueError where it is none."""
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(" ".join(str(error).split())[:200]) from None
 
 
 def _no_ends(ranks: tuple[int, int]) -> Ends | None:

@@ -6,6 +6,7 @@ is then one transfer at its arrival, as if written out. Called by `testbed.plan.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from testbed.scenario.problems import Problem
 from traffic.connectors import Handover, handover
 from traffic.jobs import Serving
 from traffic.kv import moved_bytes_per_token
+from traffic.plain_file import open_plain
 from traffic.request import BLOCK_TOKENS, Request
 from traffic.tcp_replay import CONNECT_LEAD_NS
 
@@ -149,10 +151,11 @@ def _profile(scenario: Scenario) -> Profile | None:
 def _read_profile(scenario: Scenario) -> Profile:
     path = scenario.file(("workload", "prefill", "profile"))
     try:
-        if path.stat().st_size > PROFILE_BYTES_MAX:
+        with open_plain(path) as file:
+            raw = file.read(PROFILE_BYTES_MAX + 1)
+        if len(raw) > PROFILE_BYTES_MAX:
             raise scenario.error(_unreadable(f"is larger than {PROFILE_BYTES_MAX} bytes; no profile is"))
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return read_profile(file, str(path))
+        return read_profile(io.StringIO(raw.decode("utf-8-sig"), newline=""), str(path))
     except OSError as error:
         raise scenario.error(_unreadable(f"cannot be read: {error.strerror}")) from None
     except UnicodeDecodeError:

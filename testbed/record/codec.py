@@ -7,31 +7,53 @@ Called by `testbed.record.reader` only.
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed import strict_json
 from testbed.record import layout
+from traffic.plain_file import open_plain
 
 Int64Array = NDArray[np.int64]
 
 _HASH_BLOCK = 1 << 20
+
+TEXT_BYTES_MAX = 1 << 30
+"""No text of a record is so long: what is, would fill the memory."""
 
 
 class Damage(Exception):
     """A file of the record cannot be used; the message names it and says why."""
 
 
+def open_inside(folder: Path, name: str) -> BinaryIO:
+    """Open file `name` of the record in `folder`; Damage when there is none or it leads out of the record."""
+    try:
+        real = os.path.realpath(folder / name)
+        if os.path.commonpath([real, os.path.realpath(folder)]) != os.path.realpath(folder):
+            raise Damage(f"{name} leads out of the record")
+        return open_plain(real)
+    except FileNotFoundError:
+        raise Damage(f"{name} is missing") from None
+    except OSError as error:
+        raise Damage(f"{name} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise Damage(f"{name!r} is no name of a file") from None
+
+
 def read_text(folder: Path, name: str) -> str:
     """Return the text of file `name` in `folder`; Damage when there is none or it is no UTF-8."""
     try:
-        return (folder / name).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise Damage(f"{name} is missing") from None
+        with open_inside(folder, name) as file:
+            raw = file.read(TEXT_BYTES_MAX + 1)
+        if len(raw) > TEXT_BYTES_MAX:
+            raise Damage(f"{name} is larger than {TEXT_BYTES_MAX >> 20} MiB")
+        return raw.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise Damage(f"{name} cannot be read: {error}") from None
 
@@ -39,7 +61,7 @@ def read_text(folder: Path, name: str) -> str:
 def read_json(folder: Path, name: str) -> Any:
     """Return what the JSON file `name` in `folder` holds; Damage when it is missing or no JSON."""
     try:
-        return json.loads(read_text(folder, name))
+        return strict_json.loads(read_text(folder, name))
     except ValueError as error:
         raise Damage(f"{name} is not JSON: {error}") from None
 
@@ -58,16 +80,12 @@ def open_rows(folder: Path, name: str, columns: int) -> tuple[Int64Array, int]:
     The rows are read from the file as they are touched, so that a long run does not fill the memory. A row
     cut short at the end is left out and counted in the second value. Damage when there is no such file.
     """
-    path = folder / name
-    try:
-        size = path.stat().st_size
-    except OSError:
-        raise Damage(f"{name} is missing") from None
-    row_bytes = columns * layout.INT64
-    rows, left_over = divmod(size, row_bytes)
-    if rows == 0:
-        return np.empty((0, columns), np.int64), left_over
-    return np.memmap(path, "<i8", "r", shape=(rows, columns)), left_over
+    with open_inside(folder, name) as file:
+        size = os.fstat(file.fileno()).st_size
+        rows, left_over = divmod(size, columns * layout.INT64)
+        if rows == 0:
+            return np.empty((0, columns), np.int64), left_over
+        return np.memmap(file, "<i8", "r", shape=(rows, columns)), left_over
 
 
 def differences(folder: Path, files: Any) -> Iterator[str]:
@@ -77,27 +95,29 @@ def differences(folder: Path, files: Any) -> Iterator[str]:
     for name, entry in sorted(files.items()):
         if name in layout.DERIVED or name == layout.ENVIRONMENT:
             continue  # both may be written again after the manifest
-        problem = _difference(folder / name, entry)
+        try:
+            with open_inside(folder, name) as file:
+                problem = _difference(file, entry)
+        except Damage as damage:
+            yield str(damage)
+            continue
         if problem:
             yield f"{name} {problem}"
 
 
-def _difference(path: Path, entry: Any) -> str | None:
+def _difference(file: BinaryIO, entry: Any) -> str | None:
     if not isinstance(entry, Mapping):
         return "has no size and sum in the manifest"
-    if not path.is_file():
-        return "is missing"
-    size = path.stat().st_size
+    size = os.fstat(file.fileno()).st_size
     if size != entry.get("bytes"):
         return f"has {size} bytes, the manifest says {entry.get('bytes')}"
-    if _sha256(path) != entry.get("sha256"):
+    if _sha256(file) != entry.get("sha256"):
         return "was changed after the run: its SHA-256 is not the manifest's"
     return None
 
 
-def _sha256(path: Path) -> str:
+def _sha256(file: BinaryIO) -> str:
     digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(_HASH_BLOCK):
-            digest.update(block)
+    while block := file.read(_HASH_BLOCK):
+        digest.update(block)
     return digest.hexdigest()

@@ -26,7 +26,8 @@ def write_whole(path: Path, text: str) -> None:
     """
     part = path.with_name(part_of(path.name))
     try:
-        with part.open("w", encoding="utf-8", newline="") as file:
+        part.unlink(missing_ok=True)  # what was left there may be a link to another file
+        with part.open("x", encoding="utf-8", newline="") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())  # or a crash may keep the new name and lose what it names

@@ -17,16 +17,18 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from testbed import strict_json
 from testbed.errors import InputError
 from testbed.plan.codec import from_json
 from testbed.plan.model import Plan
-from testbed.record import codec, layout
+from testbed.record import codec, layout, shape
 from testbed.record.codec import Damage, Int64Array
 from testbed.record.outcomes import Outcome, parse_outcomes, unknown_outcome
 from testbed.record.paths import measured_paths
 from testbed.record.pauses import NO_PAUSES, Pausings, parse_deadlock, parse_pauses
 from testbed.record.rails import nic_and_rails, own_backlog, sends_at_its_rate
 from testbed.record.requests import NOTHING_SERVED, Served, parse_served
+from testbed.record.sound import check_plan
 
 _Value = TypeVar("_Value")
 
@@ -163,7 +165,7 @@ class Record:
         if not (self.path / layout.STRAY_DROPS).exists():
             return {}
         try:
-            return codec.read_mapping(self.path, layout.STRAY_DROPS)
+            return _fitted_mapping(self.path, layout.STRAY_DROPS, shape.COUNTERS)
         except Damage as damage:
             return {str(damage): 1}
 
@@ -175,14 +177,14 @@ class Record:
         try:
             rows = codec.read_json(self.path, layout.PROCESSORS)
             return tuple((int(moment), float(idle)) for moment, idle in rows)
-        except (Damage, TypeError, ValueError):
+        except (Damage, TypeError, ValueError, OverflowError):
             return ((0, 0.0),)
 
     def departures(self, link: str) -> Departures:
         """Return every packet that left `link`; InputError when they were not recorded, or not readably."""
         name = layout.departure_rows(link)
         try:
-            header = codec.read_mapping(self.path, layout.departure_header(link))
+            header = _fitted_mapping(self.path, layout.departure_header(link), shape.DEPARTURES)
             rows, _ = codec.open_rows(self.path, name, len(layout.DEPARTURE_FIELDS))
         except Damage as damage:
             raise InputError(f"{self.path}: no departures of {link}: {damage}") from None
@@ -225,9 +227,11 @@ def _open(cls: type[Record], folder: Path, verify: bool) -> Record:
         plan=plan,
         manifest=manifest,
         environment=reader.environment(),
-        facts=reader.attempt(lambda: codec.read_mapping(folder, layout.FACTS), {}),
+        facts=reader.attempt(lambda: _fitted_mapping(folder, layout.FACTS, shape.FACTS), {}),
         background=reader.background(),
-        tcp_counters=reader.attempt(lambda: codec.read_mapping(folder, layout.TCP_COUNTERS), {}),
+        tcp_counters=reader.attempt(
+            lambda: _fitted_mapping(folder, layout.TCP_COUNTERS, shape.TCP_COUNTERS), {}
+        ),
         roce_counters=reader.roce_counters(),
         outcomes=reader.outcomes(),
         served=served,
@@ -243,16 +247,16 @@ def _open(cls: type[Record], folder: Path, verify: bool) -> Record:
 def _manifest_and_plan(folder: Path) -> tuple[dict[str, Any], Plan, list[str]]:
     """Return both, and what is wrong with the manifest: with a plan beside it, what is left can be read."""
     try:
-        return _manifest(folder), _plan(folder), []
+        return _manifest(folder), read_plan(folder), []
     except Damage as damage:
         try:
-            return {}, _plan(folder), [str(damage)]
+            return {}, read_plan(folder), [str(damage)]
         except InputError:
             raise InputError(f"{folder}: this is no record of a run: {damage}") from None
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
-    manifest = codec.read_mapping(folder, layout.MANIFEST)
+    manifest = _fitted_mapping(folder, layout.MANIFEST, shape.MANIFEST)
     version = manifest.get("format_version")
     if version != layout.FORMAT_VERSION:
         raise InputError(
@@ -262,12 +266,17 @@ def _manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _plan(folder: Path) -> Plan:
+def read_plan(folder: Path) -> Plan:
+    """Return the plan of a record as its run was given it; InputError where there is none that can be one."""
     try:
-        return from_json(codec.read_text(folder, layout.PLAN))
+        text = codec.read_text(folder, layout.PLAN)
+        strict_json.loads(text)
+        plan = from_json(text)
+        check_plan(plan)
+        return plan
     except Damage as damage:
         raise InputError(f"{folder}: the record cannot be read: {damage}") from None
-    except InputError as error:
+    except (InputError, ValueError) as error:
         raise InputError(f"{folder}: the record cannot be read: {layout.PLAN}: {error}") from None
 
 
@@ -302,8 +311,8 @@ class _Reader:
             return NOTHING_SERVED
         return self.attempt(
             lambda: parse_served(
-                codec.read_json(self._folder, layout.REQUESTS),
-                codec.read_json(self._folder, layout.OUTCOMES),
+                _fitted(self._folder, layout.REQUESTS, shape.REQUESTS),
+                _fitted(self._folder, layout.OUTCOMES, shape.OUTCOMES),
                 self._plan,
             ),
             NOTHING_SERVED,
@@ -312,13 +321,18 @@ class _Reader:
     def roce_counters(self) -> dict[str, Any]:
         if self._plan.transport.roce is None:
             return {}
-        return self.attempt(lambda: codec.read_mapping(self._folder, layout.ROCE_COUNTERS), {})
+        return self.attempt(
+            lambda: _fitted_mapping(self._folder, layout.ROCE_COUNTERS, shape.ROCE_COUNTERS), {}
+        )
 
     def outcomes(self) -> tuple[Outcome, ...]:
         """One for each transfer of the plan, in its order; what the file lacks counts as not completed."""
         none: dict[int, Outcome] = {}
         found = self.attempt(
-            lambda: parse_outcomes(codec.read_json(self._folder, layout.OUTCOMES), self._plan.dilation), none
+            lambda: parse_outcomes(
+                _fitted(self._folder, layout.OUTCOMES, shape.OUTCOMES), self._plan.dilation
+            ),
+            none,
         )
         missing = [transfer.id for transfer in self._plan.transfers if transfer.id not in found]
         if missing:
@@ -356,7 +370,7 @@ class _Reader:
 
     def _sampled(self, name: str) -> SampleGroup:
         rows_name = layout.samples_rows(name)
-        header = codec.read_mapping(self._folder, layout.samples_header(name))
+        header = _fitted_mapping(self._folder, layout.samples_header(name), shape.SAMPLES)
         links = _links(header, layout.samples_header(name), self._plan)
         rows, left_over = codec.open_rows(self._folder, rows_name, layout.sample_columns(len(links)))
         self._note_cut(rows_name, left_over)
@@ -389,12 +403,23 @@ class _Reader:
         last_ns = int(max(times, default=0) / self._plan.dilation)
         deadlock = None
         if (self._folder / layout.DEADLOCK).exists():
-            deadlock = parse_deadlock(codec.read_mapping(self._folder, layout.DEADLOCK), self._plan)
+            deadlock = parse_deadlock(
+                _fitted_mapping(self._folder, layout.DEADLOCK, shape.DEADLOCK), self._plan
+            )
         return Pausings(parse_pauses(np.array(rows), self._plan, last_ns), deadlock)
 
     def _note_cut(self, name: str, left_over: int) -> None:
         if left_over:
             self._problems.append(f"{name} ends within a row: {left_over} bytes left out")
+
+
+def _fitted(folder: Path, name: str, wanted: shape.Shape) -> Any:
+    return shape.fitted(codec.read_json(folder, name), wanted, name)
+
+
+def _fitted_mapping(folder: Path, name: str, wanted: shape.Shape) -> dict[str, Any]:
+    found: dict[str, Any] = shape.fitted(codec.read_mapping(folder, name), wanted, name)
+    return found
 
 
 def _links(header: Mapping[str, Any], name: str, plan: Plan) -> tuple[str, ...]:

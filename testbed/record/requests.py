@@ -74,7 +74,7 @@ def parse_served(document: Any, outcomes: Any, plan: Plan) -> Served:
             number: _releases(row, plan.dilation) for number, row in rows.items() if "releases" in row
         }
         resolved = _resolved(transfers, rows, releases, plan)
-    except (KeyError, TypeError, AttributeError, InputError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, InputError) as error:
         raise Damage(f"{layout.REQUESTS} does not say what became of the requests: {error!r}") from None
     return Served(requests, resolved, releases)
 

@@ -124,12 +124,12 @@ def abandoned(folder: Path) -> list[RecordWriter]:
 
 def in_use(path: Path) -> bool:
     """Tell whether a run is writing the record in `path` at this moment."""
-    if not (path / LOCK).exists():
-        return False
     try:
         _flock(path, "r").close()  # a folder that may only be read can be asked too
     except LabError:
         return True
+    except OSError:
+        return False  # there is none, or none of a run's
     return False
 
 
@@ -170,17 +170,23 @@ def _holds_something_else(path: Path) -> bool:
 def lock_record(path: Path) -> IO[str]:
     """Return the record's lock, held until it is closed. LabError when a run or a report holds it, OSError
     when the folder cannot be written."""
+    if (path / LOCK).is_symlink() or (path / LOCK).is_fifo():
+        (path / LOCK).unlink()  # no run has made that
     return _flock(path, "a")
 
 
 def _flock(path: Path, mode: str) -> IO[str]:
-    lock = (path / LOCK).open(mode)
+    lock = open(path / LOCK, mode, opener=_as_it_stands)  # noqa: SIM115 - it is held until it is closed
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         lock.close()
         raise LabError(f"{path}: another run is writing there; wait for it or give another --out") from None
     return lock
+
+
+def _as_it_stands(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
 
 
 def _empty(path: Path) -> None:

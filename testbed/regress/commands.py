@@ -21,6 +21,7 @@ from testbed.errors import (
     TestbedError,
 )
 from testbed.progress import Progress
+from testbed.screen import say
 
 RUNS = Path("runs")
 
@@ -160,13 +161,13 @@ def _check(options: argparse.Namespace) -> int:
         judged = check.check(found, _jobs(options), tools, tell)
     finally:
         clock.end()
-    print(json.dumps(text.check_json(judged), indent=1) if options.json else text.check_text(judged))
+    say(json.dumps(text.check_json(judged), indent=1) if options.json else text.check_text(judged))
     if options.junit:
         _write(options.junit, junit(judged))
     if options.update:
         written = check.update(judged, options.golden, tools)
         if not options.json:
-            print(f"\n{len(written)} of {len(judged)} goldens written to {options.golden}{os.sep}")
+            say(f"\n{len(written)} of {len(judged)} goldens written to {options.golden}{os.sep}")
     if check.worst(judged) != check.PASSED:
         raise _error(judged)
     return 0
@@ -199,7 +200,7 @@ def _compare(options: argparse.Namespace) -> int:
     found = compare(options.before, options.after)
     over = broken(limits, found)
     names = (str(options.before), str(options.after))
-    print(
+    say(
         json.dumps(compare_text.as_json(found, over), indent=1)
         if options.json
         else compare_text.compare_text(found, over)
@@ -266,7 +267,7 @@ def _sweep(options: argparse.Namespace) -> int:
     drawn = sweep_page.trade_picture(grid, measured)
     if drawn:
         _write(out / sweep.PICTURE, drawn)
-    print(f"points  {points}\npage    {out / sweep.PAGE}")
+    say(f"points  {points}\npage    {out / sweep.PAGE}")
     return _sweep_end(measured)
 
 

@@ -5,7 +5,6 @@ Reads summaries only; the page's plots read the records as well. Called by `test
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,11 +14,13 @@ from typing import Any
 from testbed.analysis.summary import FORMAT_VERSION
 from testbed.errors import InputError
 from testbed.record import layout
+from testbed.record.codec import Damage, read_mapping
 from testbed.regress.flat import HEADLINES, Change, Scalar, changes, in_order, number
 from testbed.regress.golden import settings_of
 from testbed.regress.measures import RUN, measures
 from testbed.regress.significance import ALPHA, can_tell, p_value
 from testbed.scenario import load_scenario
+from testbed.scenario.problems import shown
 
 ROWS = (*HEADLINES, *RUN)
 """What the table shows; the page has every key that differs."""
@@ -203,14 +204,21 @@ def _run(folder: Path) -> Run:
             f"{folder}: has a summary of format {summary.get('format_version')}, this testbed reads "
             f"{FORMAT_VERSION}; make it again: testbed report {folder}"
         )
-    return Run(
-        path=folder,
-        scenario=summary["scenario"],
-        seed=summary["seed"],
-        valid=summary["fidelity"]["valid"],
-        settings=_settings(folder / layout.SCENARIO),
-        values=measures(summary),
-    )
+    settings = _settings(folder / layout.SCENARIO)
+    try:
+        return Run(
+            folder, *_named(summary), summary["fidelity"]["valid"] is True, settings, measures(summary)
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        wrong = f"{layout.SUMMARY} is none of testbed's ({shown(repr(error))})"
+        raise InputError(f"{folder}: {wrong}; make it again: testbed report {folder}") from None
+
+
+def _named(summary: Mapping[str, Any]) -> tuple[str, int]:
+    scenario, seed = summary["scenario"], summary["seed"]
+    if not (isinstance(scenario, str) and isinstance(seed, int)):
+        raise ValueError("scenario or seed is of another kind")
+    return scenario, seed
 
 
 def _settings(path: Path) -> Mapping[str, Scalar]:
@@ -222,11 +230,6 @@ def _settings(path: Path) -> Mapping[str, Scalar]:
 
 def _json(folder: Path, name: str) -> Mapping[str, Any]:
     try:
-        found = json.loads((folder / name).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{folder}: has no {name}; make it again: testbed report {folder}") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder}: {name} cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{folder}: {name} holds no mapping")
-    return found
+        return read_mapping(folder, name)
+    except Damage as damage:
+        raise InputError(f"{folder}: {damage}; make it again: testbed report {folder}") from None

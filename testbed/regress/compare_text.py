@@ -10,6 +10,7 @@ from testbed.regress.flat import Scalar, number
 from testbed.regress.limits import Broken
 from testbed.regress.pages import written
 from testbed.report.numbers import significant
+from testbed.screen import printable
 from testbed.terminal import table
 
 HEAD = ("", "A", "B", "change", "")
@@ -83,30 +84,43 @@ def _broken(broken: Sequence[Broken]) -> Iterator[str]:
 
 def markdown(comparisons: Sequence[Comparison], broken: Sequence[Broken], names: Sequence[str]) -> str:
     """Return the comparison as Markdown: what is broken first, a table for each scenario."""
-    lines = [f"### {headline(comparisons, broken)}", "", f"A: `{names[0]}`, B: `{names[1]}`", ""]
-    lines += [f"* **{one.limit.text}** is broken ({one.scenario}): {one.how}" for one in broken]
+    lines = [f"### {_cell(headline(comparisons, broken))}", ""]
+    lines += [f"A: {_code(names[0])}, B: {_code(names[1])}", ""]
+    lines += [
+        f"* **{_cell(one.limit.text)}** is broken ({_cell(one.scenario)}): {_cell(one.how)}" for one in broken
+    ]
     for one in comparisons:
         lines += ["", f"**{_cell(one.name)}** (A {_seeds(one.before)}, B {_seeds(one.after)})", ""]
         lines += [
-            f"`{change.key}`: {_cell(_set(change.before))} -> {_cell(_set(change.after))}  "
+            f"{_code(change.key)}: {_cell(_set(change.before))} -> {_cell(_set(change.after))}  "
             for change in one.settings
         ]
         lines += ["", "| | A | B | change | more than chance? |", "|---|--:|--:|--:|---|"]
         for row in one.shown:
             cells = (
-                f"`{row.key}`",
                 span(row.key, row.before),
                 span(row.key, row.after),
                 by(row),
                 row.judgement(),
             )
-            lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+            lines.append(" | ".join((f"| {_code(row.key)}", *map(_cell, cells))) + " |")
         lines.append(f"\n{len(one.differing)} of {len(one.rows)} values differ.")
     return "\n".join(lines) + "\n"
 
 
+_MEANT = str.maketrans({"|": "\\|", "`": "\\`", "[": "\\[", "<": "&lt;", "&": "&amp;", "\n": " "})
+"""What Markdown and HTML would take for a table's edge, code, a link, a picture or an element."""
+
+_IN_CODE = str.maketrans({"|": "\\|", "`": "'", "\n": " "})
+
+
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return printable(text.translate(_MEANT))
+
+
+def _code(text: str) -> str:
+    """Return a name between backticks, none of which is its own."""
+    return f"`{printable(text.translate(_IN_CODE))}`"
 
 
 def headline(comparisons: Sequence[Comparison], broken: Sequence[Broken]) -> str:

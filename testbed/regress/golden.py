@@ -15,12 +15,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from testbed import strict_json
 from testbed.errors import InputError
 from testbed.record.files import write_whole
 from testbed.regress.flat import WORDING, Change, Scalar, changes, flatten, in_order, number
 from testbed.regress.toolchain import Toolchain, differing
 from testbed.scenario.models import Scenario
 from testbed.scenario.tree import to_data
+from traffic.plain_file import open_plain
 
 FORMAT_VERSION = 1
 LINE_VALUES = 24
@@ -96,8 +98,7 @@ def settings_of(scenario: Scenario) -> dict[str, Scalar]:
 def read_golden(path: Path, scenario: str, seed: int, clock: str) -> Golden:
     """Return the golden in `path`. InputError when it is none, or of another scenario, seed or clock."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        found = _golden(path, data)
+        found = _golden(path, _read(path))
     except FileNotFoundError:
         raise InputError(f"{path}: there is no golden of {scenario} with seed {seed}; {UPDATE}") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -110,6 +111,11 @@ def read_golden(path: Path, scenario: str, seed: int, clock: str) -> Golden:
     return found
 
 
+def _read(path: Path) -> Any:
+    with open_plain(path) as file:
+        return strict_json.loads(file.read())
+
+
 def _golden(path: Path, data: Any) -> Golden:
     if data["format_version"] != FORMAT_VERSION:
         version = data["format_version"]
@@ -119,11 +125,15 @@ def _golden(path: Path, data: Any) -> Golden:
     return Golden(
         path=path,
         toolchain=dict(data["toolchain"]),
-        settings=dict(data["settings"]),
-        tolerances=tuple(Tolerance(**one) for one in data["tolerances"]),
-        summary=flatten(data["summary"]),
+        settings=flatten(dict(data["settings"])),
+        tolerances=tuple(_declared(one) for one in data["tolerances"]),
+        summary=flatten(dict(data["summary"])),
         **{name: data[name] for name in ("scenario", "seed", "backend", "clock")},
     )
+
+
+def _declared(one: Mapping[str, Any]) -> Tolerance:
+    return Tolerance(str(one["keys"]), float(one["relative"]), float(one["absolute"]))
 
 
 def write_golden(
@@ -148,7 +158,7 @@ def write_golden(
 
 def _tolerances(path: Path) -> Iterable[Tolerance]:
     try:
-        return _golden(path, json.loads(path.read_text(encoding="utf-8"))).tolerances or REAL_CLOCK
+        return _golden(path, _read(path)).tolerances or REAL_CLOCK
     except (OSError, ValueError, KeyError, TypeError, InputError):
         return REAL_CLOCK
 

@@ -16,6 +16,7 @@ from testbed.plan.codec import plan_hash
 from testbed.run.launch import resolve_backend
 from testbed.run.many import Task
 from testbed.scenario import load_scenario
+from testbed.scenario.problems import shown
 
 POINTS_MOST = 100_000
 RECORDS = "records"
@@ -56,10 +57,10 @@ def parse_vary(text: str) -> Vary:
     key, equals, values = text.partition("=")
     found = tuple(_split(values))
     if not equals or not key.strip() or not all(found):
-        raise InputError(f"--vary {text}: is no list of values; {_FORM}")
+        raise InputError(f"--vary {shown(text)}: is no list of values; {_FORM}")
     twice = next((value for value in found if found.count(value) > 1), None)
     if twice is not None:
-        raise InputError(f"--vary {text}: has {twice} twice; name each value once")
+        raise InputError(f"--vary {shown(text)}: has {shown(twice)} twice; name each value once")
     return Vary(key.strip(), found)
 
 
@@ -89,7 +90,7 @@ def build_grid(
     keys = [vary.key for vary in varied]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
-        raise InputError(f"--vary {twice}: is varied twice; give all its values at once")
+        raise InputError(f"--vary {shown(twice)}: is varied twice; give all its values at once")
     count = len(seeds)
     for vary in varied:
         count *= len(vary.values)

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 from testbed.regress.check import LAB, NOT_VALID, PASSED, Judged
 from testbed.regress.text import golden_lines
+from testbed.screen import printable
 
 _Element = ElementTree.Element
 
@@ -44,15 +45,16 @@ def _totals(suites: Iterable[_Element]) -> dict[str, str]:
 
 
 def _case(one: Judged, name: str, place: str = "") -> _Element:
-    attributes = {"classname": one.case.name, "name": name}
+    # XML has no way to write a control character.
+    attributes = {"classname": one.case.name, "name": printable(name)}
     file, _, line = place.rpartition(":")
     if file:
-        attributes |= {"file": file, "line": line}
+        attributes |= {"file": printable(file), "line": line}
     return ElementTree.Element("testcase", attributes)
 
 
 def _add(case: _Element, kind: str, message: str, text: str = "") -> None:
-    ElementTree.SubElement(case, kind, {"message": message}).text = text
+    ElementTree.SubElement(case, kind, {"message": printable(message)}).text = printable(text)
 
 
 def _run(one: Judged) -> _Element:

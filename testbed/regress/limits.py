@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from testbed.errors import InputError
 from testbed.regress.compare import Comparison, Row
 from testbed.regress.flat import number, shown
+from testbed.scenario.expectation import TEXT_MAX
 from testbed.scenario.expression import Constant, Key, Parser, unit_of, unit_words
 from testbed.scenario.problems import nearest
+from testbed.scenario.problems import shown as shown_text
 
 _LIMIT = re.compile(
     r"\s*(?P<key>\S+)\s+(?:(?P<op>[<>])\s*(?P<by>[-+]?[0-9.]+\s*(?:%|[A-Za-z]+)?)|changed)\s*"
@@ -52,6 +54,8 @@ class Limit:
 
 def parse_limit(text: str) -> Limit:
     """Return the parsed limit; InputError says what is wrong and what is allowed."""
+    if len(text) > TEXT_MAX:
+        raise InputError(f"--fail-if {shown_text(text)}: is longer than {TEXT_MAX} characters; {_FORM}")
     match = _LIMIT.fullmatch(text)
     if match is None:
         raise InputError(f"--fail-if {text}: is no limit; {_FORM}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -19,11 +18,13 @@ from typing import Any
 from testbed.analysis.summary import FORMAT_VERSION
 from testbed.errors import InputError
 from testbed.record import layout
+from testbed.record.codec import Damage, read_mapping
 from testbed.record.files import write_whole
 from testbed.regress.flat import Scalar
 from testbed.regress.grid import Grid, Point
 from testbed.regress.measures import RUN, measures
 from testbed.run.many import Ended, run_many
+from testbed.screen import cell
 
 POINTS = "points.csv"
 PAGE = "sweep.html"
@@ -56,14 +57,12 @@ def finished(point: Point) -> Measured | None:
     """Return what an earlier run of the point has measured, None where there is none that came to its end."""
     folder = point.task.out
     try:
-        manifest: Any = json.loads((folder / layout.MANIFEST).read_text(encoding="utf-8"))
-        summary: Any = json.loads((folder / layout.SUMMARY).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    whole = (
-        manifest.get("status") == layout.COMPLETE and manifest.get("format_version") == layout.FORMAT_VERSION
-    )
-    return _measured(point, summary) if whole and summary.get("format_version") == FORMAT_VERSION else None
+        manifest, summary = (read_mapping(folder, name) for name in (layout.MANIFEST, layout.SUMMARY))
+        status, versions = manifest["status"], (manifest["format_version"], summary["format_version"])
+        whole = status == layout.COMPLETE and versions == (layout.FORMAT_VERSION, FORMAT_VERSION)
+        return _measured(point, summary) if whole else None
+    except (Damage, KeyError, TypeError, AttributeError, ValueError, IndexError):
+        return None  # not a whole one: it is made again
 
 
 def _measured(point: Point, summary: Any) -> Measured:
@@ -102,10 +101,10 @@ def points_csv(grid: Grid, measured: Sequence[Measured]) -> str:
     keys = [vary.key for vary in grid.varied]
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow([*keys, "seed", "status", *COLUMNS])
+    writer.writerow([*map(cell, keys), "seed", "status", *COLUMNS])
     for one in measured:
         values = ["" if (value := one.values.get(key)) is None else value for key in COLUMNS]
-        writer.writerow([*one.point.values, one.point.seed, one.status, *values])
+        writer.writerow(map(cell, (*one.point.values, one.point.seed, one.status, *values)))
     return lines.getvalue()
 
 

@@ -11,10 +11,9 @@ from typing import Any
 
 from testbed.analysis import write_outputs
 from testbed.errors import InputError
-from testbed.plan.codec import from_json
 from testbed.plan.model import Plan
 from testbed.record import codec, layout
-from testbed.record.reader import Record
+from testbed.record.reader import Record, read_plan
 from testbed.record.writer import in_use
 from testbed.repeat.sameness import (
     Changed,
@@ -114,14 +113,15 @@ def captures_of(record: Path, plan: Plan) -> Captures:
     links = [link.name for link in plan.topology.links if (record / layout.capture(link.name)).exists()]
     if not links:
         return Captures()
-    with (record / layout.capture(links[0])).open("rb") as file:
-        head = file.read(4096)
+    name = layout.capture(links[0])
     # pcapng: a section header that says its own length, then an interface with its snap length at byte 12.
     try:
+        with codec.open_inside(record, name) as file:
+            head = file.read(4096)
         (length,) = struct.unpack_from("<I", head, 4)
         (snaplen,) = struct.unpack_from("<I", head, length + 12)
-    except struct.error:
-        raise InputError(f"{record}: {layout.capture(links[0])} is no capture") from None
+    except (codec.Damage, struct.error):
+        raise InputError(f"{record}: {name} is no capture") from None
     return Captures(tuple(links), snaplen)
 
 
@@ -130,7 +130,7 @@ def repeat(record: Record, out: Path, tell: Tell, command: Sequence[str]) -> Com
     try:
         scenario = codec.read_text(record.path, layout.SCENARIO)
         # Not the record's own: its transfers are those that were served.
-        plan = from_json(codec.read_text(record.path, layout.PLAN))
+        plan = read_plan(record.path)
     except codec.Damage as damage:
         raise InputError(f"{record.path}: {damage}") from None
     # A capture takes part in the lab: without it, exact bytes differ.

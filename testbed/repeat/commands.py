@@ -13,6 +13,7 @@ from testbed.errors import ExpectationError, InputError, LabError, MeasurementEr
 from testbed.plan.model import Plan
 from testbed.progress import Progress
 from testbed.run.capture import Captures
+from testbed.screen import say
 from testbed.signals import scratch_folder
 
 Add = Callable[..., argparse.ArgumentParser]
@@ -57,7 +58,7 @@ def _rerun(options: argparse.Namespace) -> int:
             found = repeat(record, options.out or folder / "record", progress.step, options.words)
         finally:
             progress.end()
-    print(json.dumps(found.as_json(), indent=1) if options.json else found.text())
+    say(json.dumps(found.as_json(), indent=1) if options.json else found.text())
     if not found.same:
         raise MeasurementError(f"the repetition differs: {found.results[0]}")
     return 0
@@ -108,7 +109,7 @@ def run_seeds(options: argparse.Namespace, plan: Plan, out: Path) -> int:
     found = over_seeds(plan.scenario, {one.task.seed: one.summary() for one in ended})
     (out / "seeds.json").write_text(json.dumps(found.as_json(), indent=1) + "\n")
     (out / "seeds.html").write_text(spread_page(found.as_json()))
-    print(json.dumps(found.as_json(), indent=1) if options.json else spread_text(found, out))
+    say(json.dumps(found.as_json(), indent=1) if options.json else spread_text(found, out))
     worst = _worst(ended, allow_invalid=options.allow_invalid)
     if worst is not None:
         raise worst

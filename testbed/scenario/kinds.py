@@ -279,6 +279,8 @@ class Expression(Kind):
         return "path op value, as in verdict.segment == dest-leaf"
 
     def read(self, text: str) -> str:
+        if not text.isprintable():
+            raise Refusal("has characters that cannot be printed")
         try:
             parse_expectation(text)
         except ValueError as error:

@@ -36,6 +36,7 @@ from testbed.scenario.tree import (
     read_value,
     to_data,
 )
+from traffic.plain_file import open_plain
 
 SHIPPED = FilePath(__file__).resolve().parent.parent / "scenarios"
 FILE_BYTES_MAX = 1_000_000
@@ -94,7 +95,7 @@ def _label(path: FilePath) -> str:
 def _read_file(path: FilePath) -> str:
     label = _label(path)
     try:
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             raw = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise InputError(f"{label}: cannot be read: {error.strerror}") from None

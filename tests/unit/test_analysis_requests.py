@@ -49,7 +49,9 @@ def folder(tmp_path: Path) -> Path:
     """Two hosts send to one whose landing takes 25 Gbit/s; a third request moved nothing, a fourth failed."""
     case = slow_landing(SIZE)
     jobs = tuple(replace(job(number, size=SIZE), prefill_ns=3 * MS) for number in range(4))
-    system = serving(*jobs, slo_ttft_ns=20 * MS, decode_hosts=("d1",), step_ns=2 * MS, size_factor=0.5)
+    system = serving(
+        *jobs, slo_ttft_ns=20 * MS, decode_hosts=("d1",), step_ns=2 * MS, size_factor=0.5, store_hosts=()
+    )
     transfers = tuple(replace(transfer, request=transfer.id) for transfer in case.plan.transfers)
     transfers = tuple(replace(one, src_port=20_000 + one.id) for one in transfers)
     case = replace(case, plan=replace(case.plan, transfers=transfers, serving=system))

@@ -180,16 +180,16 @@ def test_whether_a_record_is_in_use_is_asked_without_writing(
     writer = create(tmp_path)
     assert in_use(tmp_path)
     writer.finish(layout.COMPLETE, None, {})
-    modes: list[str] = []
-    opened = Path.open
+    modes: list[int] = []
+    opened = os.open
 
-    def noted(path: Path, mode: str) -> Any:
-        modes.append(mode)
-        return opened(path, mode)
+    def noted(path: Path, flags: int, mode: int) -> int:
+        modes.append(flags & os.O_ACCMODE)
+        return opened(path, flags, mode)
 
-    monkeypatch.setattr(Path, "open", noted)
+    monkeypatch.setattr("testbed.record.writer.os.open", noted)
     assert not in_use(tmp_path)
-    assert modes == ["r"]
+    assert modes == [os.O_RDONLY]
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:

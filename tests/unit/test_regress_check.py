@@ -151,6 +151,14 @@ def test_junit_counts_what_was_not_measured_as_an_error(runs: StandIn) -> None:
     ]
 
 
+def test_junit_is_xml_whatever_an_error_says(runs: StandIn) -> None:
+    runs.answers(all=(3, "testbed: \x1b[31m\x07 ]]></testcase>&lt; \ufffe", None))
+    assert check("--junit", "j.xml") == 3
+    ((suite),) = ElementTree.parse("j.xml").getroot()
+    message = "LAB FAILED: \\x1b[31m\\x07 ]]></testcase>&lt; \\ufffe"
+    assert suite.findall("testcase/error")[0].get("message") == message
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -196,7 +196,7 @@ def test_summaries_of_two_formats_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         compare(a, b)
     (b / "summary.json").unlink()
-    with pytest.raises(InputError, match="has no summary.json; make it again: testbed report"):
+    with pytest.raises(InputError, match="summary.json is missing; make it again: testbed report"):
         compare(a, b)
 
 

@@ -24,7 +24,6 @@ from testbed.report.links import group_links
 from testbed.report.settings import queue_kinds
 from testbed.report.stretches import stretches
 from tests.support import synthetic
-from tests.support.fluid import Case
 
 VOID = {"meta", "input", "br", "link", "img"}
 
@@ -169,12 +168,11 @@ def test_every_kind_of_run_makes_a_page(name: str, tmp_path: Path) -> None:
 
 
 def test_text_of_a_scenario_never_becomes_markup(tmp_path: Path) -> None:
-    case = synthetic.incast()
     hostile = "<img src=x onerror=alert(1)>\"'</script><script>alert(2)</script>"
-    plan = replace(
-        case.plan, scenario=hostile, description=hostile, expectations=(hostile,), framework=hostile
-    )
-    record = Record.open(synthetic.write_record(tmp_path, Case(plan, case.paths, case.sender_bps)))
+    record = Record.open(synthetic.write_record(tmp_path, synthetic.incast()))
+    # No record of such names is read; the page does not rely on that.
+    names = {"scenario": hostile, "description": hostile, "expectations": (hostile,), "framework": hostile}
+    record = replace(record, plan=replace(record.plan, **names))
     summary = summarise(record)
     summary["verdict"]["text"] = hostile
     summary["fidelity"] = {

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.plan.requests import load_yaml
+from testbed.plan.plain_yaml import load_yaml
 from traffic.traces import FORMATS, nixl, recognise
 from traffic.traces.files import LINE_BYTES_MAX, lines
 from traffic.traces.rows import Reading, Row, TraceError, Unusable

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import BinaryIO, cast
 
+from traffic.plain_file import open_plain
 from traffic.traces.rows import TraceError
 
 LINE_BYTES_MAX = 16 << 20
 """A longer line is no row: the longest of Mooncake's is below 2 KiB, and memory is to stay bounded."""
+
+PACKED_MAX = 100
+"""A file unpacks to at most so many times its size: text comes to 20, more is made to fill a machine."""
+
+_BOMB = f"comes after more than {PACKED_MAX} times the packed size; no text packs so well, pack it anew"
+PACKED_LEAST = 1 << 16
+BLANK_MAX = 10_000
 
 _GZIP = b"\x1f\x8b"
 _MARK = b"\xef\xbb\xbf"
@@ -29,11 +39,18 @@ def lines(path: str) -> Iterator[tuple[int, str]]:
     """Yield number and text of every line, the end of the line taken off."""
     number = 0
     try:
-        with _open(path) as stream:
+        with open_plain(path) as file, _unpacked(file) as stream:
+            room, blank = max(os.fstat(file.fileno()).st_size, PACKED_LEAST) * PACKED_MAX, 0
             while raw := stream.readline(LINE_BYTES_MAX + 1):
                 number += 1
+                room -= len(raw)
+                blank = blank + 1 if raw.isspace() else 0
                 if len(raw) > LINE_BYTES_MAX:
                     raise TraceError(path, number, f"is longer than {LINE_BYTES_MAX >> 20} MiB; no row is")
+                if room < 0:
+                    raise TraceError(path, number, _BOMB)
+                if blank > BLANK_MAX:
+                    raise TraceError(path, number, f"is blank, as are the {BLANK_MAX} lines above it")
                 yield number, _text(path, number, raw.removeprefix(_MARK) if number == 1 else raw)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         wrong = f"is damaged: {str(error).strip().splitlines()[0]}; fetch the file again"
@@ -42,10 +59,15 @@ def lines(path: str) -> Iterator[tuple[int, str]]:
         raise TraceError(path, 0, f"cannot be read: {error.strerror or error}") from None
 
 
-def _open(path: str) -> BinaryIO:
-    with open(path, "rb") as stream:
-        packed = stream.read(2) == _GZIP
-    return cast(BinaryIO, gzip.open(path, "rb")) if packed else open(path, "rb")
+@contextmanager
+def _unpacked(file: BinaryIO) -> Iterator[BinaryIO]:
+    packed = file.read(2) == _GZIP
+    file.seek(0)
+    if packed:
+        with gzip.GzipFile(fileobj=file) as stream:
+            yield cast(BinaryIO, stream)
+    else:
+        yield file
 
 
 def _text(path: str, number: int, raw: bytes) -> str:

@@ -21,7 +21,7 @@ from traffic.traces.rows import Format, Reading, Row, Rows, TraceError, Unusable
 NAME = "metadata.yaml"
 PATTERNS = "traffic_patterns"
 NS_PER_S = 1_000_000_000
-YAML_BYTES_MAX = 64 << 20
+YAML_BYTES_MAX = 16 << 20
 
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,6})?)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -63,11 +63,14 @@ def _width(file: str) -> int:
 
 def _patterns(metadata: str, reading: Reading) -> list[dict[str, Any]]:
     assert reading.load_yaml is not None
-    text = "\n".join(line for _, line in lines(metadata))
-    if len(text) > YAML_BYTES_MAX:
-        raise TraceError(metadata, 0, f"is longer than {YAML_BYTES_MAX >> 20} MiB")
+    text, room = [], YAML_BYTES_MAX
+    for _, line in lines(metadata):
+        text.append(line)
+        room -= len(line) + 1
+        if room < 0:
+            raise TraceError(metadata, 0, f"is longer than {YAML_BYTES_MAX >> 20} MiB")
     try:
-        data = reading.load_yaml(text)
+        data = reading.load_yaml("\n".join(text))
     except ValueError as error:
         raise TraceError(metadata, 0, f"is not valid YAML: {error}") from None
     patterns = data.get(PATTERNS) if isinstance(data, dict) else None
@@ -92,7 +95,13 @@ def _matrix_file(metadata: str, number: int, pattern: Mapping[str, Any]) -> str 
         return None
     if not isinstance(name, str):
         raise TraceError(metadata, 0, f"{PATTERNS}[{number}] has no matrix_file")
-    return os.path.join(os.path.dirname(metadata), name)
+    folder = os.path.dirname(metadata)
+    file = os.path.join(folder, name)
+    within = os.path.realpath(folder or ".")
+    if "\0" in name or os.path.commonpath([os.path.realpath(file), within]) != within:
+        wrong = f"{PATTERNS}[{number}] has a matrix outside the folder (found {shown(name)}); put it inside"
+        raise TraceError(metadata, 0, wrong)
+    return file
 
 
 def _cells(file: str, at_ns: int) -> Iterator[Row]:
