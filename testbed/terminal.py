@@ -222,14 +222,14 @@ def _requests_block(summary: Mapping[str, Any]) -> list[str]:
         lines[-1] += f"; {format_percent(slo['attained'])} within {format_ms(slo['ttft_ms'])}"
     if scaled := scaled_words(summary):
         lines += textwrap.wrap(f"scaled: {scaled}", WIDTH - 2)
-    head = ["TTFT at", "n", "p50", "p95", "p99", "wait", "prefill", "KV", "landing", "admit", "step"]
+    head = ["TTFT", "n", "p50", "p95", "p99", "wait", "prefill", "KV", "landing", "admit", "step"]
     return [*narrow(head, rows), *(f"  {line}" for line in lines), ""]
 
 
 def narrow(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a table with one blank between columns where two would be too wide."""
     lines = table(head, rows)
-    return lines if max(map(len, lines)) <= WIDTH else table(head, rows, indent=" ", gap=" ")
+    return lines if max(map(len, lines)) <= WIDTH else table(head, rows, gap=" ")
 
 
 def _stretches(summary: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from testbed.analysis.stats import Floats, Ints
 from testbed.analysis.transfers import Completion
-from testbed.plan.releases import alone
+from testbed.plan.releases import alone, posting_ns
 from testbed.record.reader import Record
 
 
@@ -55,15 +55,16 @@ def way_of(record: Record, completion: Completion) -> Way:
 
 
 def wire_ns(record: Record, completion: Completion, way: Way) -> float:
-    """Return how long the transfer's bytes need at the rate of its slowest cable, waiting included for those
-    that could not leave earlier."""
+    """Return how long the transfer's bytes need at the rate of its slowest cable, or to be posted, waiting
+    included for those that could not leave earlier."""
     return _alone(record, completion, way)[1][-1]
 
 
 def _alone(record: Record, completion: Completion, way: Way) -> tuple[list[float], list[float]]:
     transfer = completion.transfer
     releases = record.served.releases.get(transfer.id, ())
-    return alone(releases, transfer.bytes, transfer.wire_bytes * 8e9 / way.rate_bps)
+    serial_ns = max(transfer.wire_bytes * 8e9 / way.rate_bps, posting_ns(transfer))
+    return alone(releases, transfer.bytes, serial_ns)
 
 
 def progress_intervals(record: Record, completion: Completion, way: Way) -> tuple[Intervals, float]:

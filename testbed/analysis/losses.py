@@ -119,6 +119,15 @@ def transfer_losses(record: Record) -> list[TransferLoss]:
     ]
 
 
+def off_path(record: Record, losses: Sequence[TransferLoss]) -> dict[int, dict[str, float]]:
+    """Return for each transfer whose path was measured what it lost (ns) to links that are not on it."""
+    return {
+        loss.id: {name: lost for name, lost in loss.by_link.items() if name not in path}
+        for loss in losses
+        if (path := record.paths.get(loss.id))
+    }
+
+
 def path_is_known(record: Record, completion: Completion) -> bool:
     """Return whether the links a transfer took were measured, or there is only one way it could have gone."""
     transfer = completion.transfer

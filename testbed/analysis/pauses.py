@@ -73,11 +73,17 @@ def link_pauses(record: Record, link: str) -> dict[str, Any]:
     }
 
 
-def summarise_pauses(record: Record) -> dict[str, Any]:
+VICTIM_SHARE = 0.1
+"""A transfer is a victim that waited for a queue which is not on its way for so much of its ideal time."""
+
+
+def summarise_pauses(record: Record, off_path: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
     """Return the summary's `pauses`; a fabric that drops has the same keys and no pause.
 
     `count` and `total_ms` are sums over all ports, `longest_ms` is the longest pause of one. `first_by` is
     the queue that was the first to hold anybody, `roots` the queues that held others without being held.
+    `off_path` is what transfers lost (ns) to links that are not on their way: `victims` counts those that
+    waited so, and says which waited longest, and for what.
     """
     held = record.pausings.held
     each = [_figures(spans) for spans in held.values()]
@@ -91,8 +97,31 @@ def summarise_pauses(record: Record) -> dict[str, Any]:
         "first_ms": pauses[0].start_ns / NS_PER_MS if pauses else None,
         "first_by": pauses[0].by if pauses else None,
         "roots": sorted({pause.by for pause in pauses} - held.keys()),
+        "victims": _victims(record, off_path),
         "last_end_ms": max(pause.end_ns for pause in pauses) / NS_PER_MS if pauses else None,
         "deadlock": deadlock and {"at_ms": deadlock.time_ns / NS_PER_MS, "links": list(deadlock.links)},
+    }
+
+
+def _victims(record: Record, off_path: Mapping[int, Mapping[str, float]]) -> dict[str, Any]:
+    waited = {
+        transfer.id: sum(off_path.get(transfer.id, {}).values())
+        for transfer in record.plan.transfers
+        if sum(off_path.get(transfer.id, {}).values()) > VICTIM_SHARE * transfer.ideal_ns
+    }
+    if not waited:
+        return {"count": 0, "worst": None}
+    worst = next(one for one in record.plan.transfers if waited.get(one.id) == max(waited.values()))
+    lost = off_path[worst.id]
+    return {
+        "count": len(waited),
+        "worst": {
+            "id": worst.id,
+            "from": worst.src,
+            "to": worst.dst,
+            "lost_ms": waited[worst.id] / NS_PER_MS,
+            "link": max(lost, key=lambda name: lost[name]),
+        },
     }
 
 

@@ -17,7 +17,7 @@ from testbed.analysis.blame import limiting_links
 from testbed.analysis.events import events
 from testbed.analysis.fidelity import fidelity
 from testbed.analysis.links import fabric_utilisation, summarise_links
-from testbed.analysis.losses import SENDER, TransferLoss, transfer_losses
+from testbed.analysis.losses import SENDER, TransferLoss, off_path, transfer_losses
 from testbed.analysis.nics import nic_use
 from testbed.analysis.pauses import summarise_pauses
 from testbed.analysis.requests import (
@@ -113,7 +113,7 @@ def _summary(record: Record, losses: Sequence[TransferLoss]) -> dict[str, Any]:
             **summarise_workload(plan),
             "links": links,
             "fabric": fabric,
-            "pauses": summarise_pauses(record),
+            "pauses": summarise_pauses(record, off_path(record, losses)),
             "verdict": judged,
             "roce": summarise_roce(record),
             "events": events(record, losses, judged["link"]),

@@ -6,6 +6,7 @@ Called by the command line. What runs inside the lab imports `model`, `codec` an
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,6 +32,7 @@ from testbed.plan.model import (
     Workload,
 )
 from testbed.plan.pausing import pausing
+from testbed.plan.releases import posting_ns
 from testbed.plan.requests import has_ends, requests_of, scaled
 from testbed.plan.serving import PathFacts, preview
 from testbed.plan.system import is_served, serving_system
@@ -370,9 +372,12 @@ class _Routes:
         return PathFacts(min(link.rate_bps for link in path), sum(link.delay_ns for link in path))
 
     def resolved(self, transfer: Transfer) -> Transfer:
-        """Return a transfer of the serving engine with its wire bytes and the time it takes alone."""
+        """Return a transfer of the serving engine with its wire bytes and the time it takes alone.
+
+        What its descriptors cost to post it takes on any network.
+        """
         facts, wire = self.facts(transfer), self._wire_bytes(transfer.bytes)
-        serial_ns = -(-wire * 8 * 1_000_000_000 // facts.rate_bps)
+        serial_ns = max(-(-wire * 8 * 1_000_000_000 // facts.rate_bps), math.ceil(posting_ns(transfer)))
         return replace(transfer, wire_bytes=wire, ideal_ns=serial_ns + facts.delay_ns)
 
     def flow(self, transfer: Transfer) -> Flow:
@@ -382,10 +387,12 @@ class _Routes:
         ends = [(first.name, "up"), (last.name, "down")]
         fabric = [(first.leaf, "up"), (last.leaf, "down")] if first.leaf != last.leaf else []
         path = self.path(first, last)
+        bits = transfer.wire_bytes * 8.0
+        posted_bps = bits * 1e9 / posting_ns(transfer) if posting_ns(transfer) else math.inf
         return Flow(
             resources=tuple(self.resources[pair] for pair in ends + fabric),
-            cap_bps=float(min(link.rate_bps for link in path)),
-            bits=transfer.wire_bytes * 8.0,
+            cap_bps=min(float(min(link.rate_bps for link in path)), posted_bps),
+            bits=bits,
             start_ns=transfer.start_ns,
             delay_ns=sum(link.delay_ns for link in path),
         )

@@ -1,9 +1,11 @@
-"""When the bytes of a transfer would arrive alone if they may leave only in parts. Pure arithmetic.
+"""When the bytes of a transfer would arrive alone: if they may leave only in parts, or as they are posted.
 
-Called where a record's transfers get their ideal times and where what they lost is split.
+Pure arithmetic. Called where a record's transfers get their ideal times and where what they lost is split.
 """
 
 from __future__ import annotations
+
+from testbed.plan.model import NO_REQUEST, Transfer
 
 Releases = tuple[tuple[int, int], ...]
 """Moments (ns) and how many bytes in all may have left from each on."""
@@ -32,3 +34,12 @@ def alone(releases: Releases, size_bytes: int, serial_ns: float) -> tuple[list[f
 def alone_ns(releases: Releases, size_bytes: int, serial_ns: float) -> float:
     """Return when (ns after the first release) the last byte would have arrived alone, without the delay."""
     return alone(releases, size_bytes, serial_ns)[1][-1]
+
+
+def posting_ns(transfer: Transfer) -> float:
+    """Return how long it takes to post a transfer's descriptors, 0 where that costs nothing.
+
+    A pace that a scenario gives a transfer of its own is no cost of the kind: it is what the sender does.
+    """
+    paced = transfer.request != NO_REQUEST and transfer.pace_bps
+    return transfer.bytes * 8e9 / transfer.pace_bps if paced else 0.0

@@ -59,7 +59,7 @@ def _spreads(seeds: Sequence[Measured]) -> dict[str, Spread]:
 def front(points: Sequence[tuple[float, float]], *, higher_y: bool = False) -> list[int]:
     """Return the numbers of the points that no other is better than, by rising x.
 
-    Less is better in x, and in y unless `higher_y`. Of equal points the first is kept.
+    Less is better in x, and in y unless `higher_y`. Equal points are kept together.
     """
     sign = -1.0 if higher_y else 1.0
     order = sorted(range(len(points)), key=lambda at: (points[at][0], sign * points[at][1], at))
@@ -67,7 +67,7 @@ def front(points: Sequence[tuple[float, float]], *, higher_y: bool = False) -> l
     best = float("inf")
     for at in order:
         y = sign * points[at][1]
-        if y < best:
+        if y < best or (kept and points[at] == points[kept[-1]]):
             kept.append(at)
             best = y
     return kept

@@ -52,15 +52,29 @@ class Trade:
 def page(grid: Grid, measured: Sequence[Measured]) -> str:
     """Return the page as HTML."""
     found = groups(measured)
+    alike = _alike(found)
     return render(
         "sweep.html.j2",
         grid=grid,
         measured=measured,
         bad=[one for one in measured if one.status != OK],
-        maps=list(_maps(grid, found)),
+        alike=alike,
+        maps=[] if alike else list(_maps(grid, found)),
         lines=list(_lines(grid, found)),
-        trades=list(_trades(grid, found)),
+        trades=[] if alike else list(_trades(grid, found)),
     )
+
+
+def _alike(found: Sequence[Group]) -> tuple[tuple[str, str], ...]:
+    """Return each quantity with its mean where no setting makes a difference in any, nothing otherwise."""
+    shown = []
+    for key, title, write in QUANTITIES:
+        means = [mean for group in found if (mean := group.mean(key)) is not None]
+        if means and max(means) - min(means) > ALIKE * abs(max(means)):
+            return ()
+        if means:
+            shown.append((title, write(sum(means) / len(means))))
+    return tuple(shown) if len(found) > 1 else ()
 
 
 def trade_picture(grid: Grid, measured: Sequence[Measured]) -> str:

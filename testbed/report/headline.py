@@ -18,6 +18,12 @@ from testbed.report.numbers import (
     significant,
 )
 
+LEAST_DIFFERENCE = 0.001
+"""What two times differ by less is no difference in a headline."""
+
+MINUS = "\N{MINUS SIGN}"
+"""Unlike a hyphen, no line ends behind it."""
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -81,5 +87,8 @@ def _beside_ideal(transfers: Mapping[str, Any]) -> str:
     if end is None or not ideal:
         return "ideal " + format_ms(ideal)
     over = end / ideal - 1
-    difference = format_percent(abs(over)) if abs(over) < 10 else f"{significant(end / ideal)} times as long"
-    return f"ideal {format_ms(ideal)} ({'+' if over >= 0 else '-'}{difference})"
+    if abs(over) < LEAST_DIFFERENCE:
+        return f"ideal {format_ms(ideal)} (the same)"
+    if over >= 10:
+        return f"ideal {format_ms(ideal)} ({significant(end / ideal)} times as long)"
+    return f"ideal {format_ms(ideal)} ({'+' if over >= 0 else MINUS}{format_percent(abs(over))})"

@@ -59,7 +59,18 @@ def sentence(pauses: Mapping[str, Any]) -> str:
     ports = "1 port" if pauses["links"] == 1 else f"{pauses['links']} ports"
     times = f"{format_count(pauses['count'])} time{'s' if pauses['count'] > 1 else ''}"
     lasting = f"{format_ms(pauses['total_ms'])} in all, {format_ms(pauses['longest_ms'])} at a stretch"
-    return f"{ports} {times}, {lasting}; {pauses['first_by']} began it"
+    return f"{ports} {times}, {lasting}; {pauses['first_by']} began it{_victim(pauses.get('victims'))}"
+
+
+def _victim(victims: Mapping[str, Any] | None) -> str:
+    """Say who waited for a queue that is none of theirs; records of before do not tell."""
+    worst = victims["worst"] if victims else None
+    if worst is None:
+        return ""
+    others = victims["count"] - 1 if victims else 0
+    more = f", and {others} other{'s' if others > 1 else ''} waited so" if others else ""
+    lost = f"{worst['from']} to {worst['to']} lost {format_ms(worst['lost_ms'])}"
+    return f"; its victim: {lost} to {worst['link']}, which is not on its way{more}"
 
 
 def rows(summary: Mapping[str, Any]) -> list[PauseRow]:

@@ -44,7 +44,8 @@ def _affinity(scenario: Scenario) -> Iterator[Problem]:
     hosts = scenario.hosts
     for index, number in enumerate(hosts.affinity):
         if number > hosts.nics:
-            yield Problem((*AFFINITY, index), "is no NIC", f"1 to nics_per_host, {hosts.nics}")
+            wrong = f"gives GPU {index + 1} a NIC that no host has"
+            yield Problem((*AFFINITY, index), wrong, f"1 to nics_per_host, {hosts.nics}")
     count = len(hosts.affinity)
     allowed = f"name a NIC for each of gpus_per_host, {hosts.gpus}"
     if 0 < count < hosts.gpus:

@@ -61,6 +61,7 @@ KEYS: Tree = {
         **dict.fromkeys(("count", "total_ms", "longest_ms", "links", "first_ms", "first_by", "roots")),
         **dict.fromkeys(("last_end_ms", "lossless")),
         "deadlock": {ANYTHING: None},
+        "victims": {"count": None, "worst": {ANYTHING: None}},
     },
     "verdict": {
         **dict.fromkeys(("segment", "link", "share", "link_share", "scope", "text", "culprits")),

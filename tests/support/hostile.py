@@ -403,8 +403,9 @@ def _damage_record(path: Path, rng: Random) -> None:
     kind = rng.randrange(10)
     if kind < 6:
         file = path / rng.choice(RAW)
-        value = mutate.mutated(json.loads(file.read_text()), rng)
-        file.write_bytes(mutate.encoded(json.dumps(value)))
+        with contextlib.suppress(ValueError):  # it is damaged already
+            value = mutate.mutated(json.loads(file.read_text()), rng)
+            file.write_bytes(mutate.encoded(json.dumps(value)))
     elif kind < 8:
         file = path / rng.choice(BINARY)
         raw = bytearray(file.read_bytes())
@@ -415,7 +416,7 @@ def _damage_record(path: Path, rng: Random) -> None:
         file.write_bytes(bytes(raw[: rng.choice((len(raw), len(raw), rng.randint(0, len(raw))))]))
     else:
         file = path / rng.choice((*RAW, layout.DATAPATH_FLOWS, layout.SCENARIO))
-        file.write_bytes(_damaged(file.read_text(errors="surrogatepass"), rng))
+        file.write_bytes(_damaged(file.read_text(errors="replace"), rng))
     if rng.random() < 0.7:
         with contextlib.suppress(Exception):  # what is no manifest any more stays as it is
             reseal(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.analysis.losses import CAUSES, SENDER, TransferLoss, transfer_losses
+from testbed.plan.model import NO_REQUEST
 from testbed.record import layout
 from testbed.record.reader import Progress, Record, SampleGroup
-from tests.support.synthetic import CASES, baseline, shared_rail, slow_landing, slow_rail, write_record
+from tests.support.synthetic import (
+    CASES,
+    baseline,
+    shared_rail,
+    slow_landing,
+    slow_rail,
+    slow_sender,
+    write_record,
+)
 from topologies.model import SEGMENTS
 
 MS = 1_000_000
@@ -251,3 +261,22 @@ def test_a_hundredth_of_an_interval_is_no_cause(lost: float, cause: str, idle: R
     share = (MS - 4000) * (1 - lost) / wire
     record = _changed(idle, [(MS, share), (3 * MS, 1.0)], {"leaf3-d1": [STANDING] * 3})
     assert [CAUSES[number] for number in _only(record).timeline.cause] == ["nothing", cause, "dest-leaf"]
+
+
+def test_what_descriptors_cost_to_post_is_no_loss(tmp_path: Path) -> None:
+    case = slow_sender()  # every sender hands over 33 Gbit/s on the wire, and nothing queues
+    lost = transfer_losses(Record.open(write_record(tmp_path / "sender", case)))
+    assert min(loss.sender_ns for loss in lost) > 0.6 * lost[0].fct_ns
+    posted = []
+    for one in case.plan.transfers:
+        pace_bps = 33_000_000_000 * one.bytes // one.wire_bytes
+        alone_ns = math.ceil(one.bytes * 8e9 / pace_bps) + 4_000
+        posted.append(replace(one, pace_bps=pace_bps, request=one.id, ideal_ns=alone_ns))
+    case = replace(case, plan=replace(case.plan, transfers=tuple(posted)))
+    for loss in transfer_losses(Record.open(write_record(tmp_path / "posted", case))):
+        assert loss.fct_ns == pytest.approx(loss.ideal_ns, rel=0.005)
+        assert loss.avoidable_ns < 0.005 * loss.fct_ns
+    # A pace that a scenario gives a transfer of its own is what its sender does.
+    own = replace(case.plan, transfers=tuple(replace(one, request=NO_REQUEST) for one in posted))
+    lost = transfer_losses(Record.open(write_record(tmp_path / "own", replace(case, plan=own))))
+    assert min(loss.sender_ns for loss in lost) > 0.2 * lost[0].fct_ns

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from testbed.analysis.fidelity import check_lossless, check_rates
-from testbed.analysis.losses import transfer_losses
+from testbed.analysis.losses import off_path, transfer_losses
 from testbed.analysis.pauses import link_pauses, roots, summarise_pauses
 from testbed.analysis.summary import summarise
 from testbed.plan.model import PausePoint, Pausing
@@ -106,9 +106,10 @@ def test_pauses_are_counted_by_port_and_in_all(toy: Record) -> None:
     )
     assert link_pauses(record, UP) == {"count": 2, "total_ms": 3, "longest_ms": 2, "by": {DOWN: 3}}
     assert link_pauses(record, LAST) == {"count": 0, "total_ms": 0, "longest_ms": 0, "by": {}}
-    assert summarise_pauses(record) == {
+    assert summarise_pauses(record, {}) == {
         "lossless": True, "count": 3, "total_ms": 7, "longest_ms": 4, "links": 2, "first_ms": 0,
         "first_by": DOWN, "roots": [DOWN], "last_end_ms": 5, "deadlock": None,
+        "victims": {"count": 0, "worst": None},
     }  # fmt: skip
 
 
@@ -119,8 +120,28 @@ def test_a_fabric_that_drops_has_no_pauses(toy: Record) -> None:
 
 
 def test_a_lossless_fabric_without_a_pause_has_none_to_show(toy: Record) -> None:
-    found = summarise_pauses(paused(toy))
+    found = summarise_pauses(paused(toy), {})
     assert (found["lossless"], found["count"], found["first_by"], found["roots"]) == (True, 0, None, [])
+
+
+def test_a_victim_is_who_waited_for_a_queue_that_is_not_on_its_way(toy: Record) -> None:
+    first, second = toy.plan.transfers[:2]
+    ideal_ns = first.ideal_ns
+    lost = {first.id: {DOWN: 0.2 * ideal_ns, UP: 0.3 * ideal_ns}, second.id: {DOWN: 0.05 * ideal_ns}}
+    victims = summarise_pauses(paused(toy), lost)["victims"]
+    worst = {"id": first.id, "from": first.src, "to": first.dst, "link": UP}
+    assert victims == {"count": 1, "worst": worst | {"lost_ms": pytest.approx(0.5 * ideal_ns / MS)}}
+    lost[second.id] = {DOWN: ideal_ns}
+    victims = summarise_pauses(paused(toy), lost)["victims"]
+    assert (victims["count"], victims["worst"]["id"]) == (2, second.id)
+
+
+def test_the_way_of_a_victim_is_the_measured_one(toy: Record) -> None:
+    losses = transfer_losses(toy)
+    assert set(off_path(toy, losses)) == {loss.id for loss in losses}
+    assert not any(off_path(toy, losses).values())  # nobody was paused: all was lost on the way
+    elsewhere = replace(toy, paths={losses[0].id: ("p9-leaf9",)})
+    assert off_path(elsewhere, losses) == {losses[0].id: dict(losses[0].by_link)}
 
 
 # ---- fidelity -------------------------------------------------------------------------

@@ -199,3 +199,13 @@ def test_wire_bytes_are_those_of_each_stream(tmp_path: Path) -> None:
     assert sum(sizes) == 64 << 20
     assert max(sizes) - min(sizes) <= 1
     assert [t.wire_bytes for t in plan.transfers[:3]] == [wire_bytes(size, 4200) for size in sizes]
+
+
+def test_a_transfer_alone_takes_as_long_as_its_descriptors_to_post(tmp_path: Path) -> None:
+    # 256 KiB a descriptor and 100 us to post one: 2.6 GB/s, where the network has 12.5.
+    sets = ("workload.connector.unit=256kib", "workload.connector.descriptor_cost=100us")
+    posted, plain = planned(tmp_path, *sets), planned(tmp_path)
+    for slow, fast in zip(posted.transfers, plain.transfers, strict=True):
+        assert fast.ideal_ns < 6_000_000 < slow.ideal_ns
+        assert slow.ideal_ns == pytest.approx(64 * 4 * 100_000, abs=10_000)
+    assert posted.ideal_last_end_ns > plain.ideal_last_end_ns + 8_000_000

@@ -227,7 +227,8 @@ def test_a_group_is_a_setting_over_its_seeds(runs: StandIn) -> None:
         ([(1, 5), (2, 4), (3, 4.5), (4, 1), (2, 9)], False, [0, 1, 3]),
         ([(1, 5), (2, 4), (3, 6)], True, [0, 2]),
         ([(1, 1), (1, 1), (1, 0)], False, [2]),
-        ([(2, 2), (2, 2)], False, [0]),
+        ([(2, 2), (2, 2)], False, [0, 1]),
+        ([(2, 2), (1, 3), (2, 2), (3, 3)], False, [1, 0, 2]),
         ([], False, []),
     ],
 )
@@ -278,3 +279,16 @@ def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch
 def test_this_machine_needs_no_executor() -> None:
     with executor(None) as pool:
         assert pool is None
+
+
+def test_settings_that_make_no_difference_are_said_to(runs: StandIn) -> None:
+    grid, found = measured(runs)
+    same = {"ttft_ms.p99": 40.0, "run.queue_max_bytes": 1000, "run.goodput_bps": 8e10}
+    found = [Measured(one.point, OK, same) for one in found]
+    text = page(grid, found).replace("\N{NO-BREAK SPACE}", " ")
+    words = "time to kv, p99 is 40 ms, throughput is 80 Gbit/s, highest queue is 1 kB."
+    assert f"The settings make no difference: whatever they are, {words}" in text
+    for heading in ("What is gained for what", "Maps", "the darker"):
+        assert heading not in text
+    assert text.count("<svg") == 3  # the lines, which show it
+    assert "make no difference" not in page(*measured(runs))

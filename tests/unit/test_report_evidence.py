@@ -16,6 +16,7 @@ from testbed.record.reader import Record
 from testbed.report import render_report
 from testbed.report.chain import chain
 from testbed.report.follow import _hanging, binned, follow
+from testbed.report.headline import figures
 from testbed.report.heatmap import heatmap
 from testbed.report.stretches import stretches
 from testbed.report.transfers import transfer_rows
@@ -203,3 +204,21 @@ def test_a_pair_s_edge_has_the_colour_of_its_culprit(tmp_path: Path) -> None:
         **{src: ["dest-leaf"] for src in ("p1", "p2", "p3")},
         **{src: ["source-rail"] for src in ("p4", "p5", "p6")},
     }
+
+
+@pytest.mark.parametrize(
+    ("end", "beside"),
+    [
+        (43.6, "ideal 43.6 ms (the same)"),
+        (43.58, "ideal 43.6 ms (the same)"),
+        (40.0, "ideal 43.6 ms (\N{MINUS SIGN}8.3 %)"),
+        (87.2, "ideal 43.6 ms (+100 %)"),
+        (872.0, "ideal 43.6 ms (20 times as long)"),
+    ],
+)
+def test_the_last_end_beside_its_ideal(incast: Record, end: float, beside: str) -> None:
+    summary = summarise(incast)
+    summary["transfers"] |= {"last_end_ms": end, "ideal_last_end_ms": 43.6}
+    tile = next(figure for figure in figures(summary) if figure.name == "Last end")
+    assert tile.beside.replace(SPACE, " ") == beside
+    assert "-" not in tile.beside  # a line may end behind a hyphen

@@ -77,6 +77,15 @@ def test_who_was_paused_is_said_with_its_cause(dropping: Record) -> None:
     assert "paused      2 ports 3 times" in terminal(summarise(record))
 
 
+def test_a_victim_is_named_with_the_queue_it_waited_for(dropping: Record) -> None:
+    pauses = summarise(lossless(dropping, *PAUSES))["pauses"]
+    worst = {"id": 4, "from": "p4", "to": "d2", "lost_ms": 2.5, "link": LAST}
+    for count, more in ((1, ""), (3, ", and 2 others waited so")):
+        text = sentence(pauses | {"victims": {"count": count, "worst": worst}})
+        end = f"; its victim: p4 to d2 lost 2.5 ms to leaf3-d1, which is not on its way{more}"
+        assert text.replace("\N{NO-BREAK SPACE}", " ").endswith(f"leaf3-d1 began it{end}")
+
+
 def test_one_pause_of_one_port(dropping: Record) -> None:
     record = lossless(dropping, PAUSES[0])
     assert said(record) == "1 port 1 time, 2 ms in all, 2 ms at a stretch; leaf3-d1 began it"

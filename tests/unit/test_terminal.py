@@ -180,5 +180,5 @@ def test_a_table_that_is_too_wide_is_narrower_and_still_aligned() -> None:
     assert {len(line) for line in narrow(head, rows)} == {2 + 3 + 9 * 8}
     wide = ["at", *["column"] * 10]
     lines = narrow(wide, [[*row, row[-1]] for row in rows])
-    assert {len(line) for line in lines} == {1 + 3 + 10 * 7}
-    assert lines[2] == " d1  " + " ".join(["    22"] * 10)
+    assert {len(line) for line in lines} == {2 + 3 + 10 * 7}
+    assert lines[2] == "  d1  " + " ".join(["    22"] * 10)
