@@ -47,7 +47,7 @@ COUNTERS: Shape = Each(int)
 
 TCP_COUNTERS: Shape = Each(COUNTERS)
 
-ROCE_COUNTERS: Shape = {"bad_packets": OrNone(COUNTERS), "lost_at_sockets": OrNone([str])}
+ROCE_COUNTERS: Shape = {"bad_packets": OrNone(COUNTERS), "lost_at_sockets": OrNone(COUNTERS)}
 
 SAMPLES: Shape = {"links": OrNone([str]), "rows": OrNone(int)}
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from testbed.record import shape
+from testbed.record.shape import fitted
 from traffic.roce import packets, sockets
 from traffic.roce.dcqcn import SETS
 from traffic.roce.packets import Framer, StateCache
@@ -106,6 +108,9 @@ def test_a_transfer_arrives_whole(pairs: list[Pair], read: bool, tick_ns: int) -
     assert pairs[0].rows[-1][1:] == (0, SIZE)
     assert [row[2] for row in pairs[0].rows] == sorted({row[2] for row in pairs[0].rows})
     assert pairs[0].replay.counters() == {"bad_packets": {}, "lost_at_sockets": {}}
+    # What is written is what the reader takes.
+    assert fitted([outcome], shape.OUTCOMES, "")
+    assert fitted(pairs[0].replay.counters() | {"lost_at_sockets": {DST: 2}}, shape.ROCE_COUNTERS, "")
 
 
 @pytest.mark.parametrize("limit", ["rate_bps", "pace_bps"])
