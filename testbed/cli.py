@@ -225,6 +225,8 @@ def _make_plan(options: argparse.Namespace) -> tuple[Any, Any]:
 
 def _plan(options: argparse.Namespace) -> int:
     from testbed.plan.codec import to_json
+    from testbed.run.needs import needs_of
+    from testbed.run.room import require_room
     from testbed.terminal import plan_text
 
     _, plan = _make_plan(options)
@@ -232,12 +234,13 @@ def _plan(options: argparse.Namespace) -> int:
         from testbed.plan.matrices import write_matrices
 
         write_matrices(plan, options.nixl)
-    say(to_json(plan) if options.json else plan_text(plan))
+    say(to_json(plan) if options.json else plan_text(plan, needs_of(plan)))
     if plan.clock == "real" and not options.json:
         from testbed.plan.budget import advice
         from testbed.run.calibrate import known
 
         print("\n".join(textwrap.wrap(advice(plan, known(plan.backend)), 78, initial_indent="  ")))
+    require_room(plan, RUNS)
     return 0
 
 

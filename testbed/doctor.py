@@ -218,7 +218,7 @@ def _distribution_uml(machine: Machine) -> Check:
 
 def _guest_memory(machine: Machine) -> Check:
     remedy = f"point TMPDIR at a folder on an exec mount with {GUEST_MEMORY_ROOM_BYTES >> 20} MiB free"
-    folder = machine.guest_memory_folder()
+    folder = machine.guest_memory_folder(GUEST_MEMORY_ROOM_BYTES)
     if folder is None:
         return _check("guest memory", False, "no folder that is writable and mounted exec", remedy, UML)
     room_bytes = machine.free_bytes(folder)

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 PROBE_TIMEOUT_S = 30.0
+_GROUP = Path("/sys/fs/cgroup")
 
 
 class Machine:
@@ -52,10 +53,28 @@ class Machine:
         """The names in a folder, sorted."""
         return sorted(path.name for path in Path(folder).glob("*"))
 
-    def guest_memory_folder(self) -> str | None:
-        """Where the lab puts the guest's memory file: the first of these that is writable and exec."""
+    def guest_memory_folder(self, need_bytes: int) -> str | None:
+        """Where the lab puts the guest's memory file: the first of these that is writable, exec and has the
+        room; the first that is writable and exec where none has."""
         candidates = (os.environ.get("TMPDIR"), "/dev/shm", "/tmp")
-        return next((folder for folder in candidates if folder and _takes_executables(folder)), None)
+        usable = [folder for folder in candidates if folder and _takes_executables(folder)]
+        roomy = [folder for folder in usable if self.free_bytes(folder) >= need_bytes]
+        return next(iter(roomy or usable), None)
+
+    def available_memory_bytes(self) -> int | None:
+        """Memory that programs can still have, in this container if there is one; None: not known."""
+        known = [int(size.split()[0]) << 10 for size in _values("/proc/meminfo", "MemAvailable:")]
+        limit, used = (_text(_GROUP / name).strip() for name in ("memory.max", "memory.current"))
+        if limit.isdigit() and used.isdigit():
+            # Files that were read count as used, and give way.
+            files = sum(map(int, _values(_GROUP / "memory.stat", "inactive_file")))
+            known.append(int(limit) - int(used) + files)
+        return min(known, default=None)
+
+    def most_maps(self) -> int | None:
+        """Stretches of memory that a process may have; None: not known."""
+        limit = _text(Path("/proc/sys/vm/max_map_count")).strip()
+        return int(limit) if limit.isdigit() else None
 
     def free_bytes(self, folder: str) -> int:
         """Bytes free for this user on the folder's file system; 0 when there is no such folder."""
@@ -80,6 +99,12 @@ class Machine:
 
 def _takes_executables(folder: str) -> bool:
     return os.access(folder, os.W_OK) and not os.statvfs(folder).f_flag & os.ST_NOEXEC
+
+
+def _values(path: Path | str, key: str) -> list[str]:
+    """Return what stands behind `key` in a file of lines: nothing, or one text."""
+    lines = _text(Path(path)).splitlines()
+    return [line.removeprefix(key).strip() for line in lines if line.split()[:1] == [key]]
 
 
 def _text(path: Path) -> str:

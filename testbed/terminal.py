@@ -25,6 +25,7 @@ from testbed.report.pauses import PLAN_HEAD, plan_rows, sentence
 from testbed.report.requests import bars, scaled_words
 from testbed.report.settings import workload_rows
 from testbed.report.stretches import worst_link
+from testbed.run.needs import Needs
 from topologies.model import SEGMENTS
 
 WIDTH = 80
@@ -46,8 +47,8 @@ def table(
     return lines
 
 
-def plan_text(plan: Plan) -> str:
-    """Return what `testbed plan` prints."""
+def plan_text(plan: Plan, needs: Needs | None = None) -> str:
+    """Return what `testbed plan` prints; of a run's `needs` where they are given."""
     lines = [
         f"{plan.scenario}, seed {plan.seed}, {plan.backend} with the {plan.clock} clock",
         *textwrap.wrap(plan.description, WIDTH - 2, initial_indent="  ", subsequent_indent="  "),
@@ -64,7 +65,20 @@ def plan_text(plan: Plan) -> str:
     if plan.background:
         lines += ["", *_background_lines(plan)]
     lines += ["", f"  ideal end of the last transfer  {format_ns(plan.ideal_last_end_ns)}"]
+    if needs is not None:
+        lines += textwrap.wrap(
+            _needs_text(plan, needs), WIDTH - 2, initial_indent="  ", subsequent_indent="  "
+        )
     return "\n".join(lines)
+
+
+def _needs_text(plan: Plan, needs: Needs) -> str:
+    """Say what a run takes of the machine; the figures are estimates."""
+    memory = ""
+    if plan.backend == "uml":
+        memory = f"{format_bytes(needs.touched_bytes)} of memory (a guest with {needs.memory_mib:,} MiB), "
+    record, seconds = format_bytes(needs.record_bytes), format_ns(needs.real_s * 1e9)
+    return f"a run needs about {memory}{record} on disk and {seconds} of real time on two cores"
 
 
 def _fabric_lines(plan: Plan) -> list[str]:

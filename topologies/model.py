@@ -141,17 +141,24 @@ class Topology:
 
     def link(self, name: str) -> Link:
         """Return the link or stage called `name`; KeyError when there is none."""
-        for link in self.all_links:
-            if link.name == name:
-                return link
-        raise KeyError(name)
+        return self._links[name]
+
+    @cached_property
+    def _links(self) -> dict[str, Link]:
+        return {link.name: link for link in self.all_links}
 
     def host(self, name: str) -> Host:
         """Return the host called `name`; KeyError when there is none."""
-        for host in self.hosts:
-            if host.name == name:
-                return host
-        raise KeyError(name)
+        return self._hosts[name]
+
+    @cached_property
+    def cables(self) -> dict[str, Link]:
+        """The links between NICs and switches by name, without the stages inside hosts."""
+        return {link.name: link for link in self.links}
+
+    @cached_property
+    def _hosts(self) -> dict[str, Host]:
+        return {host.name: host for host in self.hosts}
 
     @cached_property
     def nics(self) -> dict[str, Nic]:
@@ -173,7 +180,28 @@ class Topology:
         return f"{host}g{gpu}", f"{host}{MEMORY if own else FAR}"
 
     def _stage(self, names: Sequence[str]) -> Link | None:
-        return next((stage for stage in self.stages if stage.name in names), None)
+        return next((self._stages[name] for name in names if name in self._stages), None)
+
+    @cached_property
+    def _stages(self) -> dict[str, Link]:
+        return {stage.name: stage for stage in self.stages}
+
+    @cached_property
+    def stages_at(self) -> dict[str, list[Link]]:
+        """The stages that lead to or from each NIC that has any, in their order."""
+        found: dict[str, list[Link]] = {}
+        for stage in self.stages:
+            found.setdefault(stage.dst if stage.dst in self.nics else stage.src, []).append(stage)
+        return found
+
+    @cached_property
+    def inside_ns(self) -> tuple[int, ...]:
+        """What the stages inside a sending and a receiving host can add to a packet's way, without 0."""
+        rails, landings = (
+            {0, *(stage.delay_ns for stage in self.stages if stage.segment == segment)}
+            for segment in (SOURCE_RAIL, DEST_LANDING)
+        )
+        return tuple(sorted({rail + landing for rail in rails for landing in landings} - {0}))
 
     def through_hosts(self, src: str, src_gpu: int, dst: str, dst_gpu: int, path: Path) -> Path:
         """Return a path of cables from `src` to `dst` with the stages inside both hosts around it."""

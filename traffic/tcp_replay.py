@@ -31,6 +31,13 @@ CHUNK_BYTES = 1 << 20
 WAKE_BYTES = 256 << 10
 """The receiver sleeps until so much has arrived (SO_RCVLOWAT), or all that is left."""
 
+BUFFER_MAX = (1 << 30) - 1
+"""The largest buffer that Linux gives a socket."""
+
+BACKLOG = 1 << 20
+"""Connections that may wait to be accepted: all that open at one moment, as far as the host's somaxconn
+goes."""
+
 CONNECT_LEAD_NS = 2_000_000
 """A connection is opened so long before its transfer starts, in undilated time."""
 
@@ -154,11 +161,11 @@ class Replay:
                 listener = self._socket(end.device)
             if window:
                 # A buffer set by hand is not tuned, and tuning would raise the window again.
-                listener.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 4 * window)
+                listener.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, min(4 * window, BUFFER_MAX))
             self._clamp(listener, window)
             try:
                 listener.bind((end.ip, end.port))
-                listener.listen(4096)
+                listener.listen(BACKLOG)
             except OSError as error:
                 place = f"receiver on {end.host} ({end.ip}:{end.port})"
                 raise OSError(error.errno, f"{place}: {error.strerror}") from error

@@ -24,6 +24,7 @@ senders of transfers over the accused link.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -34,6 +35,9 @@ from testbed.analysis.losses import TransferLoss
 from testbed.analysis.stats import NS_PER_MS, Floats, Ints
 from testbed.record.outcomes import Outcome
 from testbed.record.reader import LinkSeries, Record
+
+Sender = tuple[str, int]
+"""A host and the number of its NIC."""
 
 WINDOW_SAMPLES = 10
 """At 20 us a window of 200 us, over 70 packets even at an eighth of 100 Gbit/s."""
@@ -59,7 +63,8 @@ def events(record: Record, losses: Sequence[TransferLoss], accused: str | None) 
     `peak_before_slowdown` tells whether the accused queue was longest before any sender slowed (also when
     none did), None without an accusation. `links` has each link's own moments.
     """
-    links = {name: _of_link(record, name) for name in record.link_names}
+    xoff = {queue.link: queue.xoff_bytes for queue in record.plan.queues}
+    links = {name: _of_link(record, name, xoff.get(name)) for name in record.link_names}
     sharing = _sharing(record, losses, accused)
     begun = min((outcome.start_ns for outcome in sharing), default=None)
     ce_link = _earliest(links, "first_ce_ns")
@@ -80,9 +85,8 @@ def events(record: Record, losses: Sequence[TransferLoss], accused: str | None) 
     }
 
 
-def _of_link(record: Record, name: str) -> dict[str, Any]:
+def _of_link(record: Record, name: str, xoff: int | None) -> dict[str, Any]:
     series = record.series(name)
-    xoff = {queue.link: queue.xoff_bytes for queue in record.plan.queues}.get(name)
     marked = np.flatnonzero(series.ce_marks > 0)
     peak = int(np.argmax(series.backlog_bytes))
     return {
@@ -145,7 +149,8 @@ def _first_slowdown(
     interval_ns, round_trip_ns = record.plan.measure.interval_ns, _round_trip_ns(record, sharing)
     least = max(LEAST_SAMPLES, math.ceil(round_trip_ns / interval_ns))
     window = max(WINDOW_SAMPLES, math.ceil(WINDOW_ROUND_TRIPS * round_trip_ns / interval_ns))
-    found = {sender: _slowed_ns(record, sender, after_ns, least, window) for sender in sending}
+    spans = _spans(record, senders)
+    found = {sender: _slowed_ns(record, sender, spans[sender], after_ns, least, window) for sender in sending}
     known = {sender: moment for sender, moment in found.items() if moment is not None}
     first = min(known, key=lambda sender: known[sender], default=None)
     return (None, None) if first is None else (known[first], first[0])
@@ -161,28 +166,38 @@ def _round_trip_ns(record: Record, sharing: Sequence[Outcome]) -> int:
     return max((2 * sum(delay_ns[name] for name in path) for path in paths), default=0)
 
 
-def _slowed_ns(record: Record, sender: tuple[str, int], after_ns: int, least: int, window: int) -> int | None:
+def _spans(record: Record, senders: Mapping[int, Sender]) -> dict[Sender, list[tuple[int, int]]]:
+    """Return start and end (ns) of what each NIC of a host sent."""
+    found: dict[Sender, list[tuple[int, int]]] = {sender: [] for sender in senders.values()}
+    for outcome in record.outcomes:
+        if outcome.end_ns:
+            found[senders[outcome.id]].append((outcome.start_ns, outcome.end_ns))
+    return found
+
+
+def _slowed_ns(
+    record: Record, sender: Sender, spans: Sequence[tuple[int, int]], after_ns: int, least: int, window: int
+) -> int | None:
     """Return when a host first slowed down at one of its NICs after `after_ns`, None when it never did.
 
-    `least` and `window` are in samples.
+    `spans` are those of its transfers; `least` and `window` are in samples.
     """
     host, nic = sender
     series = record.series(record.plan.topology.host(host).nic(nic).up)
-    for start_ns, end_ns in _stretches(record, sender):
-        inside = np.flatnonzero((series.time_ns >= start_ns) & (series.time_ns <= end_ns))
+    for start_ns, end_ns in _stretches(spans):
+        first = np.searchsorted(series.time_ns, start_ns)
+        inside = slice(first, np.searchsorted(series.time_ns, end_ns, side="right"))
         slowed = _slowed_at(series.bytes[inside], series.time_ns[inside], after_ns, least, window)
         if slowed is not None:
             return slowed
     return None
 
 
-def _stretches(record: Record, sender: tuple[str, int]) -> Iterator[tuple[int, int]]:
+def _stretches(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield the times (ns) in which the transfers that a NIC of a host sends stay the same ones."""
-    mine = {item.id for item in record.plan.transfers if (item.src, item.src_nic) == sender}
-    spans = [(out.start_ns, out.end_ns) for out in record.outcomes if out.id in mine and out.end_ns]
-    edges = sorted({moment for span in spans for moment in span if moment is not None})
-    for start_ns, end_ns in pairwise(edges):
-        if any(begin <= start_ns and end_ns <= (end or begin) for begin, end in spans):
+    begins, ends = sorted(begin for begin, _ in spans), sorted(end for _, end in spans)
+    for start_ns, end_ns in pairwise(sorted({*begins, *ends})):
+        if bisect_right(begins, start_ns) > bisect_right(ends, start_ns):
             yield start_ns, end_ns
 
 

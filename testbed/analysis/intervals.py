@@ -41,16 +41,16 @@ def way_of(record: Record, completion: Completion) -> Way:
     """Return the way of a transfer. A stage inside a host never counts for the rate: what a slow rail costs
     is a loss, and only a cable is what the transfer could have had."""
     transfer, topology = completion.transfer, record.plan.topology
-    rate_bps = {link.name: link.rate_bps for link in topology.links}
+    cables = topology.cables
     measured = record.paths.get(transfer.id)
     if measured:
-        return Way(measured, min(rate_bps[name] for name in measured if name in rate_bps))
+        return Way(measured, min(cables[name].rate_bps for name in measured if name in cables))
     candidates = topology.candidate_paths(transfer.src, transfer.dst, transfer.src_nic, transfer.dst_nic)
     certain = tuple(name for name in candidates[0] if all(name in path for path in candidates))
     ends = (transfer.src, transfer.src_gpu, transfer.dst, transfer.dst_gpu)
     return Way(
         topology.through_hosts(*ends, certain),
-        max(min(rate_bps[name] for name in path) for path in candidates),
+        max(min(cables[name].rate_bps for name in path) for path in candidates),
     )
 
 

@@ -27,7 +27,7 @@ from testbed.lab.netlink import (
     netem_options,
     red_options,
 )
-from testbed.lab.ovs import Daemons, start_daemons, stop_inactivity_probes, version
+from testbed.lab.ovs import Daemons, allow_flows, start_daemons, stop_inactivity_probes, version
 from testbed.lab.qdiscs import (
     CLASS_ID,
     NETEM_LIMIT,
@@ -41,7 +41,11 @@ from testbed.lab.qdiscs import (
 from testbed.lab.stages import build_landing, build_rails, stages_of
 from testbed.lab.system import network_namespace, run
 from testbed.plan.model import Plan, Queue
+from testbed.plan.served import most_transfers
 from topologies.model import Link, Nic
+
+FLOWS_OF_TRANSFER = 6
+"""Datapath flows of a connection: one in each of three switches, in both directions."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,7 @@ def _build(
     switch_off_ipv6()
     net = build_network(plan)
     net.start()
+    allow_flows(FLOWS_OF_TRANSFER * most_transfers(plan))
     progress("addresses and queues")
     _shape(plan)
     for host in plan.topology.hosts:

@@ -35,6 +35,21 @@ EVERY_HOST = "10.0.0.0/8"
 TCP_BUFFER_BYTES = 64 << 20
 """Largest socket buffer: above any bandwidth-delay product plus queue of a planned fabric."""
 
+NO_PRESSURE_PAGES = 1 << 40
+"""More memory than any machine has, as TCP and UDP count it."""
+
+CONNECTIONS_MAX = 1 << 20
+"""Connections that may be opening at one host: more than a process can have descriptors for."""
+
+KERNEL_BACKLOG_PACKETS = 1_000_000
+"""Packets that may wait between interfaces at one moment: the kernel's 1000 are lost when more hosts than
+that send at once."""
+
+CHILD_TABLE = Path("/proc/sys/net/ipv4/tcp_child_ehash_entries")
+CONNECTION_BUCKETS = 256
+"""Each host has a table of its own, so large, of its connections (Linux 6.1 and later). In the one table
+of all namespaces, whose size goes by the memory, listing a host's connections looks at everybody's."""
+
 TCP_START_BUFFER_BYTES = 16 << 20
 """Receive buffer a connection starts with, so that the window never limits the first round trips."""
 
@@ -47,6 +62,8 @@ def namespace(name: str) -> Path:
 def make_namespaces(names: list[str]) -> None:
     """Create a named network namespace for each host, as `ip netns add` would."""
     NETNS_DIR.mkdir(parents=True, exist_ok=True)
+    if CHILD_TABLE.exists():
+        CHILD_TABLE.write_text(str(CONNECTION_BUCKETS))
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
         for name in names:
@@ -91,6 +108,13 @@ def sysctls(plan: Plan) -> dict[str, str]:
         "ipv4/tcp_wmem": f"4096 87380 {TCP_BUFFER_BYTES}",
         "ipv4/tcp_slow_start_after_idle": "0",
         "ipv4/tcp_no_metrics_save": "1",
+        # A SYN that finds these queues full is dropped, and sent again after a second: by default some
+        # hundred connections may open at one moment.
+        "core/somaxconn": str(CONNECTIONS_MAX),
+        "ipv4/tcp_max_syn_backlog": str(CONNECTIONS_MAX),
+        "ipv4/tcp_max_tw_buckets": str(CONNECTIONS_MAX),
+        # Those that Linux chooses for itself, as for iperf3, must not be a transfer's.
+        "ipv4/ip_local_port_range": "60000 65535",
     }
 
 
@@ -151,18 +175,20 @@ def device_to_bind(host: Host, nic: int) -> str:
 
 
 def tune_own_kernel(congestion_control: str) -> None:
-    """Make the kernel-wide TCP settings fit the lab; only for a kernel that is the lab's own.
+    """Make the kernel-wide settings fit the lab; only for a kernel that is the lab's own.
 
-    Hosts may choose `congestion_control` (only the initial namespace may permit that), and TCP may
-    use half of the memory before it believes to be short of it: by default that is a sixteenth, and
-    a TCP under memory pressure cuts its buffers and sends at a fraction of its window.
+    Hosts may choose `congestion_control` (only the initial namespace may permit that). TCP and UDP never
+    believe to be short of memory: by default they do at a sixteenth of it, counting pages that many packets
+    share (`sendfile`) once for each, and a TCP under pressure cuts its buffers and sends at a fraction of
+    its window. Memory that really runs out ends the run.
     """
     allowed = Path("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
     names = allowed.read_text().split()
     if congestion_control not in names:
         allowed.write_text(" ".join([*names, congestion_control]))
-    half = os.sysconf("SC_PHYS_PAGES") // 2
-    Path("/proc/sys/net/ipv4/tcp_mem").write_text(f"{half} {half} {half}")
+    for name in ("tcp_mem", "udp_mem"):
+        Path("/proc/sys/net/ipv4", name).write_text(f"{NO_PRESSURE_PAGES} " * 3)
+    Path("/proc/sys/net/core/netdev_max_backlog").write_text(str(KERNEL_BACKLOG_PACKETS))
 
 
 def tcp_counters(host: str) -> dict[str, int]:

@@ -24,6 +24,9 @@ TOOL_TIMEOUT_S = 100
 FLOW_IDLE_MS = 1_000_000_000
 """How long an unused datapath flow is kept: the flows are read after the run to see the paths."""
 
+FLOWS_AT_FIRST = 5_000
+"""Datapath flows for which nothing needs to be said: Open vSwitch takes 10,000 at first (`udpif_create`)."""
+
 _OWN_TMP = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /tmp && exec "$@"', "sh"]
 """ovsdb-server makes temporary files in /tmp whatever TMPDIR says, and the lab's root is read-only."""
 
@@ -92,6 +95,20 @@ def stop_inactivity_probes(bridges: list[str]) -> None:
     for bridge in bridges:
         command += ["--", "set", "Controller", bridge, "inactivity_probe=0"]
     run(command)
+
+
+def allow_flows(count: int) -> None:
+    """Let the datapath keep so many flows, once there are bridges.
+
+    Above its limit Open vSwitch forgets flows after 100 ms without a packet, and with them the paths, and
+    above twice the limit sends packet after packet through its slow path.
+    """
+    if count <= FLOWS_AT_FIRST:
+        return
+    limit = 2 * count
+    run(["ovs-vsctl", "set", "Open_vSwitch", ".", f"other_config:flow-limit={limit}"])
+    # The setting is only a bound: the limit in force grows towards it, twice a second by a thousand.
+    run(["ovs-appctl", "upcall/set-flow-limit", str(limit)])
 
 
 def datapath_flows() -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from testbed.lab.netlink import TICK_NS, HtbClass
 from testbed.plan.model import Plan, Transfer
-from topologies.model import DEST_LANDING, SOURCE_RAIL, Link, Nic
+from topologies.model import Link, Nic
 
 ETHERNET_HEADER = 14
 ROOT_HANDLE = 0x00010000
@@ -68,7 +68,7 @@ def ramp_probability(pmax: float) -> float:
 def delays_ns(plan: Plan) -> dict[str, int]:
     """Return the delay stages a plan needs, by interface; none where nothing takes time.
 
-    Beside the two for all packets there are two for each latency of `inside_ns`.
+    Beside the two for all packets there are two for each latency of the topology's `inside_ns`.
     """
     access = fabric = 0
     nics = plan.topology.nics
@@ -78,29 +78,21 @@ def delays_ns(plan: Plan) -> dict[str, int]:
         elif link.dst not in nics:
             fabric = link.delay_ns
     ways = {NEAR: 2 * access, FAR: 2 * access + 2 * fabric}
-    for number, inside in enumerate(inside_ns(plan), start=1):
+    for number, inside in enumerate(plan.topology.inside_ns, start=1):
         ways |= {f"{name}-{number}": ways[name] + inside for name in (NEAR, FAR)}
     return ways if any(ways.values()) else {}
-
-
-def inside_ns(plan: Plan) -> tuple[int, ...]:
-    """Return what the stages inside a sending and a receiving host can add to a packet's way, without 0."""
-    rails, landings = (
-        {0, *(stage.delay_ns for stage in plan.topology.stages if stage.segment == segment)}
-        for segment in (SOURCE_RAIL, DEST_LANDING)
-    )
-    return tuple(sorted({rail + landing for rail in rails for landing in landings} - {0}))
 
 
 def service_of(plan: Plan, transfer: Transfer) -> int:
     """Return the type of service (the DSCP's bits) of what a transfer sends.
 
-    It is the number of the latency between its GPUs and its NICs among those of `inside_ns`; 0 for none.
+    It is the number, among the topology's `inside_ns`, of the latency between its GPUs and its NICs; 0 for
+    none.
     """
     rail = plan.topology.rail(transfer.src, transfer.src_gpu, transfer.src_nic)
     landing = plan.topology.landing(transfer.dst, transfer.dst_gpu, transfer.dst_nic)
     inside = sum(stage.delay_ns for stage in (rail, landing) if stage)
-    return (inside_ns(plan).index(inside) + 1) << DSCP_SHIFT if inside else 0
+    return (plan.topology.inside_ns.index(inside) + 1) << DSCP_SHIFT if inside else 0
 
 
 def ways_of(nic: Nic, plan: Plan) -> list[tuple[str, str]]:
@@ -110,7 +102,7 @@ def ways_of(nic: Nic, plan: Plan) -> list[tuple[str, str]]:
     """
     subnet = nic.ip.rpartition(".")[0] + ".0/24"
     ways = []
-    for number in range(1, len(inside_ns(plan)) + 1):
+    for number in range(1, len(plan.topology.inside_ns) + 1):
         service = f"match ip tos {number << DSCP_SHIFT:#04x} {DSCP_MASK:#04x}"
         ways += [
             (f"u32 match ip dst {subnet} {service}", f"{NEAR}-{number}"),

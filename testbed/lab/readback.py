@@ -259,7 +259,7 @@ def nic_items(nic: Nic, plan: Plan) -> list[Item]:
 def nic_queue_items(netlink: Netlink, link: Link, plan: Plan) -> list[Item]:
     """Read back the rate and the queue of a NIC without stages."""
     index = socket.if_nametoindex(link.name)
-    limit = next(queue.limit_bytes for queue in plan.queues if queue.link == link.name)
+    limit = plan.queue(link.name).limit_bytes
     return [
         *class_items(link, without_gate(netlink.htb_classes(index), plan), plan),
         equal(link.name, "limit", limit, netlink.fifo_limits(index).get(QUEUE_HANDLE)),

@@ -28,10 +28,13 @@ _QP_GPU_AT = 20 + 8 + 5
 TCP_HEADERS = 52
 """Headers of IP and TCP with timestamps, part of every packet's mtu."""
 
+TCP_WINDOW_MAX = 65_535 << 14
+"""The largest window that TCP's header has room for (RFC 7323)."""
+
 
 def stages_of(plan: Plan, nic: str) -> list[Link]:
     """Return the stages inside a host that lead to or from a NIC, in the order of their classes."""
-    return [stage for stage in plan.topology.stages if nic in (stage.src, stage.dst)]
+    return plan.topology.stages_at.get(nic, [])
 
 
 def device_of(nic: Nic) -> str:
@@ -62,11 +65,11 @@ def window_of(plan: Plan, transfer: Transfer) -> int:
     descriptors that the connector has on the way, whichever is less. A buffer that pauses sets no limit.
     """
     stage = plan.topology.landing(transfer.dst, transfer.dst_gpu, transfer.dst_nic)
-    buffer_bytes = next((queue.limit_bytes for queue in plan.queues if stage and queue.link == stage.name), 0)
+    buffer_bytes = plan.queue(stage.name).limit_bytes if stage else 0
     frames = 0 if plan.pausing else buffer_bytes // (plan.mtu + ETHERNET_HEADER)
     in_flight = plan.serving.handover.window_bytes if plan.serving else 0
     windows = [window for window in (frames * (plan.mtu - TCP_HEADERS), in_flight) if window]
-    return min(windows, default=0)
+    return min(min(windows, default=0), TCP_WINDOW_MAX)
 
 
 def landing_lines(nic: Nic, stages: list[Link], plan: Plan) -> list[str]:

@@ -7,13 +7,14 @@ random pool: the guest finds its job as the working directory of the process it 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from testbed.errors import LabError, MachineError
+from testbed.lab.guest_memory import Memory, memory_dir, naming_shortage
 from testbed.lab.job import JOB_DIR, Job, prepare, result, watch
 from testbed.lab.kernels import DISTRIBUTION_MODULES, MODULES, PROJECT, Kernel
 from testbed.lab.processors import goes_first, processor_of_its_own
@@ -28,6 +29,7 @@ EPOCH_S = 1_700_000_000
 """What the guest's calendar says at boot in virtual time; any constant does."""
 
 _MOUNTS = """mount -t proc proc /proc
+echo 1 >/proc/sys/vm/panic_on_oom
 mount -t sysfs sysfs /sys
 mountpoint -q /dev || mount -t devtmpfs devtmpfs /dev
 mkdir -p /dev/pts
@@ -37,15 +39,17 @@ mount -t tmpfs tmpfs /run"""
 _PANICS = {
     "sleep forever": "nothing in the lab will ever happen again (every program waits for another)",
     "time goes backwards": "the guest's virtual clock went backwards",
+    "Kernel mode signal 7": "the folder that holds the guest's memory is full: point TMPDIR at another",
     "Out of memory": "the guest ran out of memory",
     "Kernel panic": "the guest kernel panicked",
 }
 
 
-def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
+def run_uml(job: Job, kernel: Kernel, memory: Memory) -> None:
     """Boot the guest, let it run the job and wait for it.
 
-    Raises LabError (or what the lab reported) when it failed, DeadlineError when it took too long.
+    Raises LabError (or what the lab reported) when it failed or was short of memory, DeadlineError when it
+    took too long.
     """
     _check_places()
     prepare(job, record_inside=RECORD_INSIDE, mounts=_MOUNTS + _load_modules(kernel), own_kernel=True)
@@ -53,19 +57,21 @@ def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
     console = job.record / "logs/guest-kernel.log"
     with console.open("wb") as output:
         process = subprocess.Popen(
-            command(kernel, memory_mb, terminal=job.terminal is not None),
+            command(kernel, memory.mebibytes, terminal=job.terminal is not None),
             cwd=job.record,
-            env=_environment(job, kernel),
+            env=_environment(job, kernel, memory.folder),
             stdin=subprocess.DEVNULL if job.terminal is None else job.terminal,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        with processor_of_its_own(process.pid):
-            if not kernel.virtual:
-                goes_first(process.pid)
-            watch(job, process)
-    result(job, explain(console.read_text(errors="replace"), process.returncode))
+        said = partial(console.read_text, errors="replace")
+        with naming_shortage(memory, said):
+            with processor_of_its_own(process.pid):
+                if not kernel.virtual:
+                    goes_first(process.pid)
+                watch(job, process)
+            result(job, explain(said(), process.returncode))
 
 
 def link_shim(folder: Path, kernel: Kernel) -> None:
@@ -94,22 +100,11 @@ def command(kernel: Kernel, memory_mb: int, *, terminal: bool = False) -> list[s
     ]  # fmt: skip
 
 
-def _environment(job: Job, kernel: Kernel) -> dict[str, str]:
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "TMPDIR": str(memory_dir())}
+def _environment(job: Job, kernel: Kernel, memory_folder: Path) -> dict[str, str]:
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "TMPDIR": str(memory_folder)}
     if kernel.virtual:
         environment["KV_TESTBED_SEED"] = str(job.seed)
     return environment
-
-
-def memory_dir() -> Path:
-    """Return a folder for the guest's memory file: one that allows execution.
-
-    Raises MachineError when neither TMPDIR, /dev/shm nor /tmp does.
-    """
-    for name in (os.environ.get("TMPDIR"), "/dev/shm", "/tmp"):
-        if name and os.access(name, os.W_OK) and not os.statvfs(name).f_flag & os.ST_NOEXEC:
-            return Path(name)
-    raise MachineError("no folder for the guest's memory: /dev/shm and /tmp are mounted noexec; set TMPDIR")
 
 
 def _check_places() -> None:
@@ -151,8 +146,8 @@ def check_boot(kernel: Kernel, folder: Path) -> None:
     )
     job = Job(folder, "os-ken", 1, 60.0, lambda step, seconds: None)
     done = subprocess.run(
-        command(kernel, 256), cwd=folder, env=_environment(job, kernel), stdin=subprocess.DEVNULL,
-        capture_output=True, timeout=60, start_new_session=True, check=False,
+        command(kernel, 256), cwd=folder, env=_environment(job, kernel, memory_dir()),
+        stdin=subprocess.DEVNULL, capture_output=True, timeout=60, start_new_session=True, check=False,
     )  # fmt: skip
     if not (folder / "alive").exists():
         raise LabError(explain((done.stdout + done.stderr).decode(errors="replace"), done.returncode))

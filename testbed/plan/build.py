@@ -16,7 +16,9 @@ from itertools import pairwise
 from testbed.plan.codec import plan_hash
 from testbed.plan.dilation import dilated
 from testbed.plan.ideal import Flow, ideal_last_end_ns
+from testbed.plan.limits import check_limits
 from testbed.plan.model import (
+    BACKGROUND_PORT_FIRST,
     FORMAT_VERSION,
     TRANSFER_PORT,
     BackgroundFlow,
@@ -52,9 +54,7 @@ __all__ = ["build_plan", "dilated", "plan_hash", "routes_of", "wire_bytes"]
 
 SOURCE_PORT_FIRST = 20_000
 SOURCE_PORTS = 40_000
-"""A source's transfers have the ports 20000 to 59999: below Linux's own choice from 60000 on."""
-
-BACKGROUND_PORT_FIRST = 7_000
+"""A source's transfers have the ports 20000 to 59999: below Linux's own choice (`lab.hosts`)."""
 
 ETHERNET_BYTES = 14
 IP_TCP_BYTES = 40
@@ -111,7 +111,9 @@ def build_plan(scenario: Scenario, *, seed: int, backend: str, clock: str) -> Pl
         serving=serving,
         workload=workload,
         loss=scenario.fabric.loss,
+        memory_bytes=scenario.memory_bytes,
     )
+    check_limits(scenario, plan)
     if not scenario.fabric.is_lossless:
         return plan
     return replace(plan, pausing=pausing(plan, pauses(scenario, topology)))

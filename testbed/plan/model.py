@@ -11,6 +11,7 @@ itself runs `dilated(plan)`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from topologies.model import Topology
 from traffic.jobs import Serving
@@ -20,6 +21,9 @@ FORMAT_VERSION = 1
 
 TRANSFER_PORT = 5000
 """Where transfers to a host's first GPU are received; the next GPUs have the next ports."""
+
+BACKGROUND_PORT_FIRST = 7_000
+"""Where the first iperf3 flow is received; the next ones have the next ports."""
 
 SERVED_PORT_FIRST = 20_000
 SERVED_PORTS = 40_000
@@ -237,7 +241,8 @@ class Plan:
     With `serving` the lab decides when requests are transferred to which host; `transfers` are then what
     would come of it if each transfer had the network for itself.
     `workload` is None where the transfers say it all: their sizes are given, and not scaled.
-    `pausing` is None for a fabric that drops.
+    `pausing` is None for a fabric that drops. `memory_bytes` is what a guest kernel gets, None as much as
+    it needs.
     """
 
     format_version: int
@@ -263,6 +268,15 @@ class Plan:
     workload: Workload | None = None
     loss: float = 0.0
     pausing: Pausing | None = None
+    memory_bytes: int | None = None
+
+    def queue(self, link: str) -> Queue:
+        """Return the queue of a link or stage; KeyError when there is none."""
+        return self._queues[link]
+
+    @cached_property
+    def _queues(self) -> dict[str, Queue]:
+        return {queue.link: queue for queue in self.queues}
 
     @property
     def crossing(self) -> tuple[int, ...]:

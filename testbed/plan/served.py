@@ -12,6 +12,9 @@ from testbed.plan.model import SERVED_PORT_FIRST, TRANSFER_PORT, Plan, Transfer
 from traffic.jobs import Serving
 from traffic.serving import Course
 
+OTHER_FILES = 256
+"""Descriptors that a program of the run needs beside those of transfers and queues."""
+
 
 def hops_of(serving: Serving) -> int:
     """Return how many transfers follow one another from the prefill to the decode host."""
@@ -21,6 +24,26 @@ def hops_of(serving: Serving) -> int:
 def flows_per_request(serving: Serving) -> int:
     """Return how many transfers a request has at most."""
     return serving.handover.streams * hops_of(serving)
+
+
+def most_transfers(plan: Plan) -> int:
+    """Return how many transfers there are at most: fewer where a prefix cache has something."""
+    return most_served(plan.serving) if plan.serving else len(plan.transfers)
+
+
+def most_served(serving: Serving) -> int:
+    """Return how many transfers a serving system makes if nothing is found in a prefix cache."""
+    return len(serving.jobs) * flows_per_request(serving)
+
+
+def open_files(plan: Plan) -> int:
+    """Return how many descriptors a program of the run may have.
+
+    A transfer has two sockets, what watches or moves a queue one in its namespace.
+    """
+    topology = plan.topology
+    queues = 2 * len(topology.nics) + len(topology.stages) + len(topology.hosts)
+    return OTHER_FILES + 2 * most_transfers(plan) + queues
 
 
 def receivers(plan: Plan) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from testbed.plan.model import Transfer
 from testbed.plan.profile import Profile
-from testbed.plan.served import TransferMaker, flows_per_request
+from testbed.plan.served import TransferMaker
 from traffic.alone import exposed_ns, store_ns, stream_bps
 from traffic.connectors import Handover
 from traffic.dispatch import Dispatcher
@@ -126,11 +126,6 @@ def _from_the_first_release(transfers: list[Transfer], course: Course, serving: 
     steps = serving.handover.steps(course.job.prompt_tokens)
     start_ns = course.prefill_start_ns + course.job.prefill_ns // (1 if serving.handover.pull else steps)
     return [replace(transfer, start_ns=start_ns) for transfer in transfers]
-
-
-def most_transfers(serving: Serving) -> int:
-    """Return how many transfers there are if nothing is found in a prefix cache."""
-    return len(serving.jobs) * flows_per_request(serving)
 
 
 def jobs_of(requests: Iterable[Request], costs: Costs, clients: int, blocks: bool) -> tuple[Job, ...]:

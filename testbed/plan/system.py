@@ -14,7 +14,8 @@ from testbed.errors import InputError
 from testbed.plan.model import SERVED_PORTS
 from testbed.plan.profile import Profile, at_rate, read_profile
 from testbed.plan.requests import model_of
-from testbed.plan.serving import Costs, jobs_of, most_transfers
+from testbed.plan.served import most_served
+from testbed.plan.serving import Costs, jobs_of
 from testbed.scenario.models import Scenario, Workload
 from testbed.scenario.placement import leaf_spine
 from testbed.scenario.problems import Problem
@@ -76,7 +77,7 @@ def serving_system(scenario: Scenario, seed: int, requests: Iterable[Request]) -
         time_factor=time_factor,
         jobs=jobs_of(_with_tokens(requests, token_bytes), costs, _clients(workload), blocks=cache_blocks > 0),
     )
-    if most_transfers(serving) > SERVED_PORTS:
+    if most_served(serving) > SERVED_PORTS:
         raise scenario.error(_too_many(serving))
     return serving
 
@@ -90,7 +91,7 @@ def _with_tokens(requests: Iterable[Request], token_bytes: int) -> Iterator[Requ
 
 
 def _too_many(serving: Serving) -> Problem:
-    wrong = f"are {most_transfers(serving)} transfers, each of which has a port of its own"
+    wrong = f"are {most_served(serving)} transfers, each of which has a port of its own"
     allowed = f"at most {SERVED_PORTS}: use fewer requests or streams"
     return Problem(("workload", "requests"), wrong, allowed, show=False)
 

@@ -24,13 +24,12 @@ FULL_SHARE = 0.98
 
 def nic_and_rails(topology: Topology, link: str) -> tuple[Link | None, tuple[Link, ...]]:
     """Return the NIC's link and the rails to it, of which `link` is one; None and none for other links."""
-    rails = tuple(stage for stage in topology.stages if stage.segment == SOURCE_RAIL)
-    railed = {rail.dst for rail in rails}
     own = topology.link(link)
-    nic = own.dst if own in rails else own.src
-    if nic not in railed or (own not in rails and own.segment != SOURCE_RAIL):
+    if own.segment != SOURCE_RAIL:
         return None, ()
-    return topology.link(topology.nics[nic].up), tuple(rail for rail in rails if rail.dst == nic)
+    nic = own.dst if own.dst in topology.nics else own.src
+    rails = tuple(stage for stage in topology.stages_at.get(nic, ()) if stage.segment == SOURCE_RAIL)
+    return (topology.link(topology.nics[nic].up), rails) if rails else (None, ())
 
 
 def sends_at_its_rate(nic: Link, time_ns: Ints, sent_bytes: Ints, held: Spans | None = None) -> NDArray[Any]:

@@ -42,16 +42,17 @@ def heatmap(summary: Mapping[str, Any]) -> Heatmap | None:
     if len(times) < 2:
         return None
     blamed = summary["verdict"].get("by_pair", {})
-    cells = {pair: _cell(figures, blamed.get("->".join(pair), {}), times) for pair, figures in times.items()}
+    p99 = [figures["p99"] for figures in times.values()]
+    span = min(p99), max(p99)
+    cells = {pair: _cell(figures, blamed.get("->".join(pair), {}), span) for pair, figures in times.items()}
     prefill, decode = (_worst(cells, side) for side in (0, 1))
     rows = tuple((src, tuple(cells.get((src, dst)) for dst in decode)) for src in prefill)
     hosts = sum(len({pair[side] for pair in cells}) for side in (0, 1))
     return Heatmap(decode, rows, hosts - len(prefill) - len(decode))
 
 
-def _cell(figures: Mapping[str, float], blamed: Mapping[str, Any], times: Mapping[Any, Any]) -> Cell:
-    p99 = [other["p99"] for other in times.values()]
-    low, high = min(p99), max(p99)
+def _cell(figures: Mapping[str, float], blamed: Mapping[str, Any], span: tuple[float, float]) -> Cell:
+    low, high = span
     heat = (figures["p99"] - low) / (high - low) if high > ALIKE * low else 0.0
     shares = blamed.get("shares", {})
     worst = max(shares, key=lambda segment: shares[segment], default=None)

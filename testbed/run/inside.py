@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import json
-import resource
 import signal
 import sys
 import time
@@ -32,6 +31,7 @@ from testbed.lab.system import go_first, network_namespace, power_off, wait_unti
 from testbed.plan.codec import from_json
 from testbed.plan.dilation import dilated
 from testbed.plan.model import Plan, Transfer
+from testbed.plan.served import open_files
 from testbed.record import layout
 from testbed.run.background import Background
 from testbed.run.capture import Captures, capture_main
@@ -74,19 +74,12 @@ CALLED_OFF = "ended because paused ports hold each other in a circle"
 TOO_FAST = "; or the rates are too high for this machine: raise dilation"
 """What else a missed deadline can mean on a real clock."""
 
-OTHER_FILES = 256
-"""Descriptors the traffic program needs beside the two of each transfer's connection."""
-
 
 def replay_program(plan: Plan, record: Path) -> Program:
     """Return the program that replays the plan's transfers and writes their outcomes."""
 
     def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
-        # Mininet's start has lowered the limit for everybody (`mininet_net.OPEN_FILES`).
         serving = _serving(plan)
-        flows = serving.most_flows if serving else len(plan.transfers)
-        files = OTHER_FILES + 2 * flows + len(plan.topology.hosts)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
         replay: Replay | RoceRun
         if serving:
             replay = serving.replay
@@ -218,18 +211,19 @@ def run_traffic(
     captures: Captures = NO_CAPTURES,
 ) -> None:
     """Run the workload in a lab that is up, and write everything measured."""
-    logs, dropped = record / layout.LOGS, kernel_drops()
+    logs, dropped, files = record / layout.LOGS, kernel_drops(), open_files(plan)
     gc.collect()
     gc.freeze()  # forked children touch fewer of the parent's pages
-    probe = spawn("probe", lambda ready, epoch: probe_main(plan, record, ready, epoch), logs)
+    probe = spawn("probe", partial(probe_main, plan, record), logs, files=files)
     watchers = [probe]
     if plan.measure.departures:
         watchers.append(spawn("departures", partial(departures_main, plan, record), logs))
     if plan.pausing:
-        watchers.append(spawn("pauses", lambda ready, epoch: pauser_main(plan, record, ready, epoch), logs))
+        pauser: Program = partial(pauser_main, plan, record)
+        watchers.append(spawn("pauses", pauser, logs, files=files))
     if plan.clock == "real":
         watchers.append(spawn("processor", partial(processor_main, record), logs))
-    workers = [spawn("traffic", replay_program(plan, record), logs, _hosts(plan))]
+    workers = [spawn("traffic", replay_program(plan, record), logs, _hosts(plan), files=files)]
     if plan.background:
         workers.append(spawn("background", background_program(plan, record, work_dir), logs))
     if captures.links:

@@ -9,10 +9,12 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from testbed.errors import InputError, MachineError, TestbedError
+from testbed.errors import InputError, LabError, MachineError, TestbedError
+from testbed.lab.guest_memory import READ_MOST_BYTES, Memory, Watch
 from testbed.lab.job import JOB_DIR, Job
 from testbed.lab.kernels import Kernel, find_kernel
 from testbed.lab.native import missing, run_native
@@ -24,12 +26,11 @@ from testbed.record.files import refusal, refused
 from testbed.record.writer import RecordWriter
 from testbed.run.capture import Captures
 from testbed.run.environment import environment
+from testbed.run.room import require_room
 from testbed.signals import Aborted, held, obey, termination
 
-BASE_MEMORY_MB = 1024
-HOST_MEMORY_MB = 16
-"""Guest memory: the system, Open vSwitch, controller and programs, and for each host its buffers. Only what
-is touched takes room on the machine."""
+PLAN_READS = 8
+"""A guest reads its plan once, and outcomes that are no longer: several times as much is no shortage."""
 
 NO_CAPTURES = Captures()
 
@@ -97,20 +98,25 @@ def run_plan(
         raise MachineError(f"the native backend cannot run here: {missing()[0]}")
     watch = Stopwatch(tell)
     settings = {"captures": asdict(captures)}
+    memory = require_room(plan, out)
     job = Job(out, plan.framework, plan.seed, plan.deadline.real_s, watch.step, settings=settings)
     # A signal ends the lab, and nothing else in here: a record is not left half made or half closed.
     with termination(), held():
         writer = RecordWriter.create(out, scenario=scenario_text, plan=to_json(plan))
         failure: BaseException | None = None
+        looks = Watch(job.pause)
         try:
             obey()
-            _start(adapt(job), kernel, plan)
+            job = adapt(job)
+            looks = _watch(job)
+            _start(job, kernel, memory, looks)
             obey()
         except BaseException as error:  # noqa: BLE001 - whatever ends a run stands in its record
             failure = _without_room(out, error)
         _clear(job)
         try:
-            writer.finish(*_end(failure), environment(plan, kernel, watch.phases(), command))
+            facts = environment(plan, kernel, watch.phases(), command) | _memory_facts(memory, looks)
+            writer.finish(*_end(failure), facts)
         except OSError as error:
             failure = failure or refused(out, error)
         if failure is not None:
@@ -145,11 +151,28 @@ def _end(failure: BaseException | None) -> tuple[str, str | None]:
     return layout.ABORTED, f"ended by {cause}"
 
 
-def _start(job: Job, kernel: Kernel | None, plan: Plan) -> None:
-    if kernel is None:
+def _watch(job: Job) -> Watch:
+    """Return what looks at the guest's memory. The lab's own entry reads programs and the plan; what a person
+    at its prompt reads is not known."""
+    if job.entry != Job.entry:
+        return Watch(job.pause, None)
+    return Watch(job.pause, READ_MOST_BYTES + PLAN_READS * (job.record / layout.PLAN).stat().st_size)
+
+
+def _start(job: Job, kernel: Kernel | None, memory: Memory | None, looks: Watch) -> None:
+    if kernel is None or memory is None:
         run_native(job)
     else:
-        run_uml(job, kernel, BASE_MEMORY_MB + HOST_MEMORY_MB * len(plan.topology.nics))
+        try:
+            run_uml(replace(job, pause=looks.pause), kernel, memory)
+        except LabError as error:
+            raise looks.name_full(memory, error) from error.__cause__
+
+
+def _memory_facts(memory: Memory | None, looks: Watch) -> dict[str, Any]:
+    if memory is None:
+        return {}
+    return {"memory": {"guest_mib": memory.mebibytes, "touched_mib": looks.peak_bytes >> 20}}
 
 
 def _clear(job: Job) -> None:

@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from testbed.record import layout
-from testbed.run.launch import BASE_MEMORY_MB
 from testbed.signals import termination
 
 COMMAND = (sys.executable, "-m", "testbed.cli")
 """The testbed as a program, the same code that is running now."""
 
-MEMORY_MB = BASE_MEMORY_MB // 2
-"""What one run takes of the machine's memory, at most: a guest touches less than half of what it has."""
+MEMORY_MB = 512
+"""What one run of a shipped scenario takes of the machine's memory, at most."""
 
 KILLED_BASE = 128
 

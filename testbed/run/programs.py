@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import select
 import signal
 import sys
@@ -92,8 +93,11 @@ Program = Callable[[Callable[[], None], Callable[[], int]], None]
 """A child's main: gets `ready` to call when set up and `epoch` to wait for the workload's start."""
 
 
-def spawn(name: str, program: Program, log_dir: Path, serves: str = "") -> Child:
-    """Fork a child that runs `program`, its output going to a log of its name."""
+def spawn(name: str, program: Program, log_dir: Path, serves: str = "", *, files: int | None = None) -> Child:
+    """Fork a child that runs `program`, its output going to a log of its name.
+
+    It may have `files` descriptors (None: as many as its parent).
+    """
     start_read, start_write = os.pipe()
     answer_read, answer_write = os.pipe()
     pid = os.fork()
@@ -106,6 +110,9 @@ def spawn(name: str, program: Program, log_dir: Path, serves: str = "") -> Child
         log = os.open(log_dir / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
         os.dup2(log, 1)
         os.dup2(log, 2)
+        if files is not None:
+            # Mininet's start has lowered the limit for everybody (`mininet_net.OPEN_FILES`).
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
         program(
             partial(_say_ready, answer_write),
             lambda: int.from_bytes(os.read(start_read, 8), "little"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.plan.model import Plan, Transfer
-from testbed.plan.served import TransferMaker, flows_per_request, landings, receivers
+from testbed.plan.served import TransferMaker, landings, receivers
 from testbed.record import layout
 from testbed.run.counters import FreeRates
 from traffic.dispatch import NETWORK_AWARE, Dispatcher
@@ -67,11 +67,6 @@ class ServingRun:
             dilation=plan.dilation,
             watch=watch,
         )
-
-    @property
-    def most_flows(self) -> int:
-        """How many connections there are at most."""
-        return len(self._serving.jobs) * flows_per_request(self._serving)
 
     def write(self, record: Path) -> None:
         """Write what became of every request, and of which transfers it was made."""

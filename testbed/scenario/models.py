@@ -52,18 +52,18 @@ class Queue(Section):
     pmax: Annotated[float, Number(0, 1, above=True)] = option(
         "pmax", "0.2", "marking probability just below kmax"
     )
-    limit_bytes: Annotated[int, Size("64b", "10gb")] = option(
+    limit_bytes: Annotated[int, Size("64b", "4gb")] = option(
         "limit", "8mb", "backlog from which packets are dropped"
     )
-    xoff_bytes: Annotated[int | None, Size("64b", "10gb", optional=True)] = unset(
+    xoff_bytes: Annotated[int | None, Size("64b", "4gb", optional=True)] = unset(
         "xoff",
         "backlog at which PFC pauses, or would pause, those that send into the queue; left out: a quarter of "
         "the limit in a lossless fabric, not watched otherwise",
     )
-    xon_bytes: Annotated[int | None, Size("64b", "10gb", optional=True)] = unset(
+    xon_bytes: Annotated[int | None, Size("64b", "4gb", optional=True)] = unset(
         "xon", "backlog at which a pause ends; left out: half of xoff. For a lossless fabric only"
     )
-    headroom_bytes: Annotated[int | None, Size("64b", "10gb", optional=True)] = unset(
+    headroom_bytes: Annotated[int | None, Size("64b", "4gb", optional=True)] = unset(
         "headroom",
         "room between xoff and limit for each port that sends into the queue; left out: what its link "
         "carries until a pause takes effect, and two frames. For a lossless fabric only",
@@ -159,7 +159,7 @@ class Decode(Section):
     latency_ns: Annotated[int | None, Duration("0us", "1s", optional=True)] = unset(
         "latency", "time that path adds to each packet; left out: that of the preset"
     )
-    buffer_bytes: Annotated[int, Size("16kb", "10gb")] = option(
+    buffer_bytes: Annotated[int, Size("16kb", "4gb")] = option(
         "buffer",
         "4mb",
         "receive buffer before the GPU: what does not fit is dropped, TCP's window is no larger",
@@ -403,6 +403,11 @@ class Scenario(Section):
     workload: Workload = section("workload", Workload, "the transfers")
     controller: Controller = section("controller", Controller, "the OpenFlow controller")
     measure: Measure = section("measure", Measure, "the sampling")
+    memory_bytes: Annotated[int | None, Size("64mib", "1tib", optional=True)] = unset(
+        "memory",
+        "memory of the guest kernel, with backend uml; left out: what the plan needs. "
+        "Another size gives other exact values",
+    )
     dilation: Annotated[float, Number(1, 1_000_000)] = option(
         "dilation", "1", "slows everything by this factor; with the real clock only"
     )

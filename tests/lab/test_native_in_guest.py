@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
+from testbed.lab.guest_memory import memory_dir
 from testbed.lab.kernels import DISTRIBUTION_MODULES, MODULES, distribution_kernel
-from testbed.lab.uml import command, link_shim, memory_dir
+from testbed.lab.uml import command, link_shim
 from tests.support.command import OF_TIME, failed_checks
 
 pytestmark = [pytest.mark.slow, pytest.mark.ovs, pytest.mark.timeout(330)]

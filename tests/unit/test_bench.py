@@ -10,15 +10,18 @@ import pytest
 
 from testbed import cli
 from testbed.analysis import summarise
-from testbed.bench import results, suite
+from testbed.bench import growth, results, scale, suite, trace
 from testbed.bench.figures import Figure, Found, from_json, ratios
 from testbed.bench.page import listing, page, text
-from testbed.bench.programs import timed
+from testbed.bench.programs import Spent, timed
 from testbed.bench.results import Result
 from testbed.bench.sections import Section, Setting, select
 from testbed.bench.synthetic import large_record
 from testbed.errors import InputError, LabError
+from testbed.plan.build import build_plan
 from testbed.record.reader import Record
+from testbed.scenario import load_scenario
+from traffic.traces import mooncake
 
 FIGURE = Figure("boot", (0.5, 0.7, 0.51234), "s", "testbed bench startup", "as fast as | it gets")
 FOUND = Found((FIGURE, Figure("lines", (12.0,), "", "wc -l")), "Said of it.\n")
@@ -215,3 +218,74 @@ def test_a_large_record_is_one_that_the_analysis_believes(tmp_path: Path) -> Non
     assert summary["fidelity"]["reasons"] == []
     assert summary["transfers"]["completed"] == 50
     assert summary["links"]["leaf3-d1"]["utilisation"]["mean"] == pytest.approx(0.6, abs=0.1)
+
+
+# ---- scale and growth -----------------------------------------------------------------
+
+
+def test_an_exponent_is_the_slope_of_the_logarithms() -> None:
+    assert growth.exponent([1, 2, 4, 8], [3, 12, 48, 192]) == pytest.approx(2)
+    assert growth.exponent([10, 20], [5, 5]) == pytest.approx(0)
+
+
+def test_the_made_up_trace_is_the_same_every_time_and_can_be_read() -> None:
+    rows = list(trace.lines(200))
+    assert rows == list(trace.lines(200))
+    assert rows != list(trace.lines(200, seed=2))
+    assert all(mooncake.is_sign(row) for row in rows)
+    tokens = sorted(json.loads(row)["input_length"] for row in rows)
+    assert 1_500 < tokens[100] < 2_700
+
+
+def test_large_examples_are_as_large_as_they_say(tmp_path: Path) -> None:
+    cases = [scale.Case(name, str(scale.EXAMPLES / f"{name}.yaml")) for name in scale.LARGE[:-1]]
+    cases.append(scale.traced(tmp_path, 500))
+    sizes = {}
+    for case in cases:
+        plan = build_plan(
+            load_scenario(case.scenario, case.overrides), seed=1, backend="uml", clock="virtual"
+        )
+        sizes[case.name] = (len(plan.topology.hosts), len(plan.topology.switches), len(plan.transfers))
+    assert sizes == {
+        "incast-64": (65, 2, 64),
+        "incast-256": (250, 2, 256),
+        "fabric-128": (128, 16, 128),
+        "trace of 500": (32, 8, 500),
+    }
+
+
+def test_a_growing_series_doubles_hosts_and_keeps_what_each_moves(tmp_path: Path) -> None:
+    series = growth._series(Setting(1, tmp_path, lambda text: None))
+    assert [tuple(cases) for cases in series.values()] == [growth.HOSTS, growth.MEBIBYTES, growth.TRANSFERS]
+    for count, case in series["hosts"].items():
+        plan = build_plan(
+            load_scenario(case.scenario, case.overrides), seed=1, backend="uml", clock="virtual"
+        )
+        assert (len(plan.topology.hosts), len(plan.transfers)) == (count, count)
+        assert {transfer.bytes for transfer in plan.transfers} == {4 << 20}
+
+
+def test_a_case_says_what_it_cost_and_what_was_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def ran(command: list[str], allowed: tuple[int, ...]) -> Spent:
+        out = Path(command[command.index("--out") + 1])
+        out.mkdir()
+        (out / "environment.json").write_text(json.dumps({"memory": {"touched_mib": 130}}))
+        (out / "rows").write_bytes(bytes(3 << 20))
+        commands.append(command)
+        return Spent(4.5, 4.0, 140.0, "")
+
+    monkeypatch.setattr(scale, "timed", ran)
+    case = scale.Case("small incast", "incast", ("workload.requests.kv_bytes=1mib",))
+    figures = scale._figures(case, scale._runs(Setting(2, tmp_path, print), case, 2), whole=True)
+    values = {figure.what: figure.median for figure in figures}
+    needs = case.needs()
+    assert len(commands) == 2
+    assert values["small incast: seconds"] == 4.5
+    assert values["small incast: guest's memory"] == 130
+    assert values["small incast: record"] == pytest.approx(3, abs=0.001)
+    assert values["small incast: estimate of seconds"] == pytest.approx(needs.real_s / 4.5)
+    assert figures[0].command == "testbed run incast --set workload.requests.kv_bytes=1mib"

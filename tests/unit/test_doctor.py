@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed import doctor
+from testbed import doctor, machine
 from testbed.errors import LabError, MachineError
 from testbed.lab import kernels
 from testbed.machine import Machine
@@ -49,7 +49,7 @@ class FakeMachine(Machine):
     def entries(self, folder: str) -> list[str]:
         return [] if folder in self.lacks else ["6.1.176"]
 
-    def guest_memory_folder(self) -> str | None:
+    def guest_memory_folder(self, need_bytes: int) -> str | None:
         return self.memory[0]
 
     def free_bytes(self, folder: str) -> int:
@@ -231,9 +231,45 @@ def test_this_machine_answers_without_raising(tmp_path: Path) -> None:
 
 def test_tmpdir_comes_first_for_the_guest_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    assert Machine().guest_memory_folder() == str(tmp_path)
+    assert Machine().guest_memory_folder(0) == str(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path / "absent"))
-    assert Machine().guest_memory_folder() in ("/dev/shm", "/tmp", None)
+    assert Machine().guest_memory_folder(0) in ("/dev/shm", "/tmp", None)
+
+
+def test_a_folder_without_room_for_the_guest_memory_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = {"/dev/shm": 64 << 20, str(tmp_path): 1 << 20, "/tmp": 9 << 30}
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(machine, "_takes_executables", lambda folder: True)
+    monkeypatch.setattr(Machine, "free_bytes", lambda self, folder: free[folder])
+    needs = (1 << 20, 60 << 20, 1 << 30, 10 << 30)
+    folders = [Machine().guest_memory_folder(need) for need in needs]
+    assert folders == [str(tmp_path), "/dev/shm", "/tmp", str(tmp_path)]
+
+
+@pytest.mark.parametrize(
+    ("files", "available"),
+    [
+        ({}, None),
+        ({"meminfo": "MemTotal: 9 kB\nMemAvailable:   2048 kB\n"}, 2 << 20),
+        (
+            {
+                "meminfo": "MemAvailable: 9999 kB\n",
+                "memory.max": "5242880\n",
+                "memory.current": "4194304\n",
+                "memory.stat": "anon 7\nactive_file 5\ninactive_file 1048576\n",
+            },
+            2 << 20,  # 5 - 4 + 1
+        ),
+        ({"meminfo": "MemAvailable: 1024 kB\n", "memory.max": "max\n", "memory.current": "1\n"}, 1 << 20),
+    ],
+)
+def test_the_memory_that_programs_can_still_have(
+    files: dict[str, str], available: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "_text", lambda path: files.get(path.name, ""))
+    assert Machine().available_memory_bytes() == available
 
 
 def test_the_ptrace_probe_reports_the_errno() -> None:

@@ -11,7 +11,6 @@ from testbed.lab.qdiscs import (
     burst_ns,
     delay_lines,
     delays_ns,
-    inside_ns,
     ramp_probability,
     rate_class,
     service_of,
@@ -106,7 +105,7 @@ SLOW_BOTH = (
 
 def test_the_stages_latency_lies_on_the_way_of_kv_alone() -> None:
     plan = small_plan(*SLOW_BOTH)
-    assert inside_ns(plan) == (2_000, 5_000, 7_000)
+    assert plan.topology.inside_ns == (2_000, 5_000, 7_000)
     assert delays_ns(plan) == {
         "delay-near": 2_000,
         "delay-far": 4_000,
@@ -129,7 +128,7 @@ def test_the_stages_latency_lies_on_the_way_of_kv_alone() -> None:
 
 
 def test_one_side_alone_and_no_latency_at_all() -> None:
-    assert inside_ns(small_plan(*SLOW_BOTH[:2])) == (5_000,)
+    assert small_plan(*SLOW_BOTH[:2]).topology.inside_ns == (5_000,)
     assert delays_ns(small_plan(*SLOW_BOTH[2:]))["delay-far-1"] == 4_000 + 2_000
     # A rate of the scenario's own has no latency unless it is given.
     rates = small_plan(SLOW_BOTH[0], SLOW_BOTH[2])
@@ -146,7 +145,7 @@ def test_each_gpu_and_nic_have_the_latency_of_their_own_way() -> None:
         " {from: p1, to: d1, bytes: 1b, to_nic: 2}, {from: p2, to: d1, bytes: 1b, from_nic: 2, to_nic: 1}]",
     )
     assert [stage.delay_ns for stage in plan.topology.stages] == [7_000, 7_000, 1_430, 1_430]
-    assert inside_ns(plan) == (1_430, 7_000, 8_430)
+    assert plan.topology.inside_ns == (1_430, 7_000, 8_430)
     assert [service_of(plan, item) >> 2 for item in plan.transfers] == [0, 2, 1, 3]
 
 

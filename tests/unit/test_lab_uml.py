@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from testbed.errors import LabError, MachineError
 from testbed.lab import uml
+from testbed.lab.guest_memory import Memory
 from testbed.lab.job import Job
 from testbed.lab.kernels import Kernel
 
@@ -52,7 +52,7 @@ def started(monkeypatch: pytest.MonkeyPatch, made: Job, kernel: Kernel) -> tuple
     monkeypatch.setattr(uml, "result", lambda job, otherwise: None)
     monkeypatch.setattr(uml, "prepare", lambda job, **_: job.folder.mkdir(parents=True))
     (made.record / "logs").mkdir(parents=True)
-    uml.run_uml(made, kernel, 700)
+    uml.run_uml(made, kernel, Memory(700, Path("/chosen")))
     ((command, options),) = calls
     return command, options
 
@@ -71,10 +71,9 @@ def test_nothing_of_the_run_stands_on_the_command_line(
 def test_the_seed_is_the_only_difference_in_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("SOMETHING_OF_THE_PERSON", "1")
     _, options = started(monkeypatch, job(tmp_path / "one", seed=7), BUILT)
-    base = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "TMPDIR": str(tmp_path)}
+    base = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "TMPDIR": "/chosen"}
     assert options["env"] == base | {"KV_TESTBED_SEED": "7"}
     _, options = started(monkeypatch, job(tmp_path / "two", seed=7), DISTRIBUTION)
     assert options["env"] == base
@@ -103,45 +102,6 @@ def test_the_distributions_kernel_has_no_virtual_time_and_loads_its_modules() ->
 
 
 # ---- places ---------------------------------------------------------------------------
-
-
-class Mounts:
-    """Answers statvfs: which folders are mounted noexec."""
-
-    def __init__(self, *noexec: str) -> None:
-        self.noexec = noexec
-
-    def __call__(self, name: str) -> Any:
-        flags = os.ST_NOEXEC if name in self.noexec else 0
-        return os.statvfs_result((0,) * 8 + (flags, 255))
-
-
-@pytest.mark.parametrize(
-    ("noexec", "folder"),
-    [((), "/chosen"), (("/chosen",), "/dev/shm"), (("/chosen", "/dev/shm"), "/tmp")],
-)
-def test_the_guests_memory_lies_where_it_may_be_executed(
-    noexec: tuple[str, ...], folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TMPDIR", "/chosen")
-    monkeypatch.setattr(uml.os, "access", lambda name, mode: True)
-    monkeypatch.setattr(uml.os, "statvfs", Mounts(*noexec))
-    assert uml.memory_dir() == Path(folder)
-
-
-def test_without_a_place_for_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TMPDIR", raising=False)
-    monkeypatch.setattr(uml.os, "statvfs", Mounts("/dev/shm", "/tmp"))
-    with pytest.raises(MachineError) as caught:
-        uml.memory_dir()
-    message = "no folder for the guest's memory: /dev/shm and /tmp are mounted noexec; set TMPDIR"
-    assert str(caught.value) == message
-
-
-def test_a_folder_that_is_not_there_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TMPDIR", "/no/such/folder")
-    monkeypatch.setattr(uml.os, "statvfs", Mounts("/dev/shm"))
-    assert uml.memory_dir() == Path("/tmp")
 
 
 @pytest.mark.parametrize("folder", ["/run", "/mnt", "/proc", "/sys", "/dev"])

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import DeadlineError, LabError, MachineError
+from testbed.lab.guest_memory import Memory
 from testbed.lab.job import Job
 from testbed.lab.kernels import Kernel
 from testbed.plan.codec import from_json
@@ -20,6 +21,7 @@ from testbed.record import layout
 from testbed.record.writer import abandoned
 from testbed.run import launch
 from testbed.run.launch import Stopwatch, resolve_backend, run_plan
+from testbed.run.needs import needs_of
 from testbed.signals import Aborted
 from tests.support.lab import small_plan
 
@@ -111,10 +113,10 @@ def test_the_backend_for_what_was_asked(
 @pytest.fixture
 def lab(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A machine with a kernel, and a lab that does what `behave` says."""
-    known: dict[str, Any] = {"behave": lambda job: None, "memory_mb": None}
+    known: dict[str, Any] = {"behave": lambda job: None, "memory": None}
 
-    def run_uml(job: Job, kernel: Kernel, memory_mb: int) -> None:
-        known["memory_mb"] = memory_mb
+    def run_uml(job: Job, kernel: Kernel, memory: Memory) -> None:
+        known["memory"] = memory
         job.folder.mkdir()
         (job.folder / "init.log").write_text(known.get("log", ""))
         known["behave"](job)
@@ -143,10 +145,11 @@ def test_a_run_leaves_a_complete_record(tmp_path: Path, lab: dict[str, Any]) -> 
     assert from_json((tmp_path / layout.PLAN).read_text()) == small_plan()
     assert (tmp_path / layout.SCENARIO).read_text() == "name: small\n"
     assert not (tmp_path / ".lab").exists()
-    assert lab["memory_mb"] == launch.BASE_MEMORY_MB + 3 * launch.HOST_MEMORY_MB
+    assert lab["memory"].mebibytes == needs_of(small_plan()).memory_mib
     environment = json.loads((tmp_path / layout.ENVIRONMENT).read_text())
     assert (environment["kernel"]["version"], environment["kernel"]["key"]) == ("6.12.1-kv", "0123")
     assert environment["machine"]["processors"] == os.cpu_count()
+    assert environment["memory"] == {"guest_mib": lab["memory"].mebibytes, "touched_mib": 0}
     assert set(environment["seconds"]) == {"boot_s", "build_s", "traffic_s", "lab_s"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import time
@@ -34,6 +35,19 @@ def test_a_program_is_started_told_the_epoch_and_ends(tmp_path: Path) -> None:
     wait_until(child.ended, 10, "the child")
     assert (tmp_path / "epoch").read_text() == str(2**40 + 5)
     assert (tmp_path / "worker.log").read_text() == "set up\n"
+
+
+@pytest.mark.parametrize("files", [None, 300, 400])
+def test_a_program_has_the_descriptors_it_needs(tmp_path: Path, files: int | None) -> None:
+    def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
+        (tmp_path / "limit").write_text(str(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+        ready()
+
+    child = spawn("worker", program, tmp_path, files=files)
+    child.wait_ready()
+    wait_until(child.ended, 10, "the child")
+    expected = files or resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert (tmp_path / "limit").read_text() == str(expected)
 
 
 def test_a_program_that_does_not_start_is_named_with_its_log(tmp_path: Path) -> None:

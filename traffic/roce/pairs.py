@@ -29,6 +29,9 @@ frees a window and its memory earlier."""
 
 GPU_SHIFT = 16
 _FIRST_QP = 0x100
+QUEUE_PAIRS_MAX = (1 << GPU_SHIFT) - 1 - _FIRST_QP
+"""Queue pairs of one host: their numbers stand below their GPU's."""
+
 _SPREAD = 0x9E3779
 """Sequence numbers start this far apart from one transfer to the next: some wrap early in every run."""
 
