@@ -15,7 +15,7 @@ from itertools import chain, repeat
 from testbed.errors import InputError
 from testbed.plan.plain_yaml import load_yaml
 from testbed.scenario.models import Scenario
-from testbed.scenario.problems import Problem
+from testbed.scenario.problems import Problem, shown
 from testbed.scenario.tree import Path
 from testbed.scenario.workload import COUNT_MAX, TIME_UNITS, Requests, Tokens
 from testbed.scenario.workload_rules import MODEL, MODEL_NEEDED, REQUESTS
@@ -177,7 +177,7 @@ def _file(scenario: Scenario, at: Path) -> str:
     """Return the path that the scenario names there; InputError where nothing is."""
     path = os.path.normpath(scenario.file(at))
     if not os.path.exists(path):
-        raise scenario.error(Problem(at, "is no file", f"{path} does not exist"))
+        raise scenario.error(Problem(at, "is no file", f"{shown(path)} does not exist"))
     return path
 
 
