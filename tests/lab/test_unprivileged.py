@@ -42,7 +42,7 @@ class User:
         """Run the command as this user, in their home."""
         return self.do(command(*words))
 
-    def do(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+    def do(self, words: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a program as this user, in their home."""
         as_user: dict[str, Any] = {}
         if os.geteuid() == 0:
@@ -52,7 +52,7 @@ class User:
         return subprocess.run(
             words,
             cwd=self.home,
-            env=environment,
+            env=environment | variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -78,16 +78,26 @@ def user() -> Iterator[User]:
         shutil.rmtree(home)
 
 
+def another_checkout(folder: Path) -> Path:
+    """Copy the project to where the user may read it, without what has been compiled beside the sources."""
+    for name in ("testbed", "traffic", "controller", "topologies", "scripts"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
 def test_a_run_in_virtual_time_and_what_it_leaves(user: User, tmp_path: Path) -> None:
     before, scenario = Machine(), write_scenario(user.home, SMALL)
-    done = user.call("run", scenario, "--out", "virtual")
+    checkout = another_checkout(user.home / "a checkout elsewhere")
+    words = command("run", scenario, "--out", "virtual")
+    done = user.do(words, PYTHONPATH=str(checkout), PYTHONDONTWRITEBYTECODE="1")
     assert done.returncode == 0, done.stderr
+    assert list(checkout.rglob("*.pyc")) == []
     out = user.home / "virtual"
     before.assert_clean(out)
     assert {path.stat().st_uid for path in [out, *out.rglob("*")]} == {user.uid}
-    # Who runs it is no part of the result.
+    # Who runs it, from where, is no part of the result.
     own = run(tmp_path / "record", scenario)
-    for name in ("summary.json", "transfers.csv"):
+    for name in ("summary.json", "transfers.csv", "raw/samples-fabric.bin"):
         assert (out / name).read_bytes() == (own.out / name).read_bytes()
 
 
