@@ -125,7 +125,7 @@ def _snaplen(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    with termination():
+    with termination(last=arguments is None):
         try:
             options = build_parser().parse_args(words)
             options.words = ("testbed", *words)

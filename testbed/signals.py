@@ -3,8 +3,8 @@
 Within `termination`, Control-C, SIGTERM and SIGHUP raise `Aborted`, once: what follows it does not disturb
 the clearing away. Within `held` they wait until its end, for what must not be left half done; within `heard`,
 inside that, they do not. All of it concerns the main thread, as Python has it, and has no effect in another.
-Nothing here ends a process. Called by the command line and by everything that makes a record, a child or a
-temporary folder.
+Nothing here ends a process; how one ended is put into words here. Called by the command line and by all that
+makes a record, a child or a temporary folder.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ from pathlib import Path
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+OUT_OF_MEMORY = (
+    "as a machine does that runs out of memory (dmesg, or its cgroup's memory.events, would say so): "
+    "free memory, or run less at once"
+)
+"""What is to be said of a SIGKILL that nobody admits to."""
 
 AGAIN_S = 0.01
 """So long after an `Aborted` was lost it is raised again."""
@@ -48,10 +54,11 @@ _state = _State()
 
 
 @contextmanager
-def termination() -> Iterator[None]:
+def termination(*, last: bool = False) -> Iterator[None]:
     """Let the signals raise `Aborted` in the block; in another block like it, that one does.
 
-    A signal that the program was started to ignore, as by `nohup`, stays ignored.
+    A signal that the program was started to ignore, as by `nohup`, stays ignored. With `last`, nothing comes
+    after the block but the program's end, which no signal may change any more.
     """
     if _state.installed or not _in_main_thread():
         yield
@@ -67,7 +74,7 @@ def termination() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if last else handler)
         sys.unraisablehook = hook
         _state.installed, _state.waiting, _state.raised = False, None, False
 
@@ -129,6 +136,15 @@ def heard() -> Iterator[None]:
         yield
     finally:
         _state.holding = before
+
+
+def how_ended(status: int | None) -> str:
+    """Say in words how a process ended, by its return code as `subprocess` gives it."""
+    if status == -signal.SIGKILL:
+        return f"was killed by SIGKILL, {OUT_OF_MEMORY}"
+    if status is not None and status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}"
 
 
 @contextmanager

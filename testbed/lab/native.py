@@ -14,6 +14,7 @@ from pathlib import Path
 from testbed.errors import MachineError
 from testbed.lab.job import Job, prepare, result, watch
 from testbed.lab.kernels import MODULES
+from testbed.signals import how_ended
 
 # Without -n, mount would note them in the machine's own /run/mount.
 _MOUNTS = """mount -n --make-rprivate /
@@ -52,7 +53,7 @@ def run_native(job: Job) -> None:
             start_new_session=True,
         )
         watch(job, process, poll_s=POLL_S)
-    result(job, f"its first process ended with status {process.returncode}; see logs/native.log")
+    result(job, f"its first process {how_ended(process.returncode)}; see logs/native.log")
 
 
 def missing() -> list[str]:

@@ -18,6 +18,7 @@ from testbed.lab.guest_memory import Memory, memory_dir, naming_shortage
 from testbed.lab.job import JOB_DIR, Job, prepare, result, watch
 from testbed.lab.kernels import DISTRIBUTION_MODULES, MODULES, PROJECT, Kernel
 from testbed.lab.processors import goes_first, processor_of_its_own
+from testbed.signals import how_ended
 
 RECORD_INSIDE = "/mnt"
 TERMINAL_INSIDE = "/dev/tty1"
@@ -39,7 +40,8 @@ mount -t tmpfs tmpfs /run"""
 _PANICS = {
     "sleep forever": "nothing in the lab will ever happen again (every program waits for another)",
     "time goes backwards": "the guest's virtual clock went backwards",
-    "Kernel mode signal 7": "the folder that holds the guest's memory is full: point TMPDIR at another",
+    "Bus error - the host": "no room for the guest's memory in {memory}: free some there, or set TMPDIR",
+    "out of memory on the host side": "the machine gave the guest no more memory (a limit of it)",
     "Out of memory": "the guest ran out of memory",
     "Kernel panic": "the guest kernel panicked",
 }
@@ -132,8 +134,9 @@ def explain(console: str, status: int | None) -> str:
     for pattern, meaning in _PANICS.items():
         if pattern in console:
             detail = re.search(r"Kernel panic - not syncing: (.*)", console)
-            return f"{meaning}{f': {detail.group(1)}' if detail else ''}; see logs/guest-kernel.log"
-    return f"the guest kernel ended with status {status}; see logs/guest-kernel.log"
+            why = meaning.format(memory=memory_dir()) + (f": {detail.group(1)}" if detail else "")
+            return f"{why}; see logs/guest-kernel.log"
+    return f"the guest kernel {how_ended(status)}; see logs/guest-kernel.log"
 
 
 def check_boot(kernel: Kernel, folder: Path) -> None:

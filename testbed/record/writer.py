@@ -6,6 +6,7 @@ The raw facts themselves are written inside the lab, straight into the directory
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -54,7 +55,7 @@ class RecordWriter:
                 writer._lock.close()
                 raise
         except OSError as error:
-            if error.errno in REFUSALS:
+            if error.errno in REFUSALS and error.errno != errno.EROFS:
                 raise refused(path, error) from None
             raise InputError(f"{path}: cannot be written: {error.strerror}; give another --out") from None
         return writer
@@ -165,6 +166,18 @@ def _holds_something_else(path: Path) -> bool:
     if not path.is_dir() or _status(path) is not None:
         return False
     return any(entry.name not in (LOCK, part_of(layout.MANIFEST)) for entry in path.iterdir())
+
+
+def lock_folder(path: Path) -> IO[str]:
+    """Make a folder for the records of several runs and return its lock, held until it is closed.
+
+    LabError when somebody holds it, InputError when it cannot be written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        return lock_record(path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}; give another --out") from None
 
 
 def lock_record(path: Path) -> IO[str]:

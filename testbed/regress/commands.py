@@ -232,6 +232,7 @@ def _compare(options: argparse.Namespace) -> int:
 
 def _sweep(options: argparse.Namespace) -> int:
     """Plan the whole grid, run what has not been run, write the table and the page."""
+    from testbed.record.writer import lock_folder
     from testbed.regress import sweep, sweep_page
     from testbed.regress.executors import executor
     from testbed.regress.grid import build_grid, parse_vary
@@ -248,8 +249,8 @@ def _sweep(options: argparse.Namespace) -> int:
         backend=options.backend,
         clock=options.clock,
     )
-    done = sum(sweep.finished(point) is not None for point in grid.points)
-    with executor(options.executor) as pool:
+    with executor(options.executor) as pool, lock_folder(out):
+        done = sum(sweep.finished(point) is not None for point in grid.points)
         clock = _Clock(_jobs(options) if pool is None else pool[1], quiet=False)
         if done:
             clock.note(f"{done} of {len(grid.points)} points are there already")
@@ -262,11 +263,11 @@ def _sweep(options: argparse.Namespace) -> int:
             measured = sweep.run_grid(grid, _jobs(options), tell, pool[0] if pool else None)
         finally:
             clock.end()
-    points = sweep.write_points(out, grid, measured)
-    _write(out / sweep.PAGE, sweep_page.page(grid, measured))
-    drawn = sweep_page.trade_picture(grid, measured)
-    if drawn:
-        _write(out / sweep.PICTURE, drawn)
+        points = sweep.write_points(out, grid, measured)
+        _write(out / sweep.PAGE, sweep_page.page(grid, measured))
+        drawn = sweep_page.trade_picture(grid, measured)
+        if drawn:
+            _write(out / sweep.PICTURE, drawn)
     say(f"points  {points}\npage    {out / sweep.PAGE}")
     return _sweep_end(measured)
 

@@ -84,6 +84,8 @@ def run_twice(plan: Plan, scenario: str, first: Path, progress: Progress, captur
 
 def run_seeds(options: argparse.Namespace, plan: Plan, out: Path) -> int:
     """Run the scenario with several seeds below `out`, print medians and intervals, end as the worst did."""
+    from testbed.record.files import write_whole
+    from testbed.record.writer import lock_folder
     from testbed.repeat.spread import over_seeds
     from testbed.report.spread import spread_page
     from testbed.run.many import Task, default_jobs, run_many
@@ -99,16 +101,17 @@ def run_seeds(options: argparse.Namespace, plan: Plan, out: Path) -> int:
         word = one.message or "done"
         progress.step(f"{done} of {total}: seed {one.task.seed}: {word}", time.monotonic() - started)
 
-    try:
-        ended = run_many(tasks, options.jobs or default_jobs(), tell)
-    finally:
-        progress.end()
+    with lock_folder(out):
+        try:
+            ended = run_many(tasks, options.jobs or default_jobs(), tell)
+        finally:
+            progress.end()
     broken = next((one for one in ended if not one.measured), None)
     if broken is not None:
         raise LabError(f"seed {broken.task.seed}: {broken.message}")
     found = over_seeds(plan.scenario, {one.task.seed: one.summary() for one in ended})
-    (out / "seeds.json").write_text(json.dumps(found.as_json(), indent=1) + "\n")
-    (out / "seeds.html").write_text(spread_page(found.as_json()))
+    write_whole(out / "seeds.json", json.dumps(found.as_json(), indent=1) + "\n")
+    write_whole(out / "seeds.html", spread_page(found.as_json()))
     say(json.dumps(found.as_json(), indent=1) if options.json else spread_text(found, out))
     worst = _worst(ended, allow_invalid=options.allow_invalid)
     if worst is not None:

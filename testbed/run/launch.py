@@ -128,12 +128,13 @@ def _without_room(out: Path, error: BaseException) -> BaseException:
 
     The lab writes through the machine's files: what fails there for want of room fails in many ways.
     """
-    found = refusal(out) if isinstance(error, (TestbedError, OSError)) else None
-    if found is None and isinstance(error, OSError):
-        found = error
-    if found is None:
-        return error
-    lost = refused(out, found)
+    if isinstance(error, OSError):
+        lost = refused(error.filename or out, error)
+    else:
+        found = refusal(out) if isinstance(error, TestbedError) else None
+        if found is None:
+            return error
+        lost = refused(out, found)
     lost.__cause__ = error
     return lost
 

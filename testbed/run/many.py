@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.record import layout
-from testbed.signals import termination
+from testbed.signals import how_ended, termination
 
 COMMAND = (sys.executable, "-m", "testbed.cli")
 """The testbed as a program, the same code that is running now."""
@@ -168,7 +168,8 @@ class Children:
 def _message(errors: str, status: int) -> str:
     lines = errors.strip().splitlines()
     if not lines:
-        return "" if status == 0 else f"ended with status {status} and no message"
+        how = how_ended(KILLED_BASE - status if status > KILLED_BASE else status)
+        return "" if status == 0 else f"left no message: it {how}"
     return lines[-1].removeprefix("testbed: ")
 
 

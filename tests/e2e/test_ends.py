@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from testbed.record.reader import Record
+from testbed.signals import OUT_OF_MEMORY
 from tests.support.command import (
     Machine,
     await_step,
@@ -149,7 +150,8 @@ def test_a_killed_guest_is_told(tmp_path: Path, machine: Machine) -> None:
     assert process.returncode == 3
     said = errors.splitlines()[-1]
     reason = (
-        "the lab ended without a result: the guest kernel ended with status -9; see logs/guest-kernel.log"
+        f"the lab ended without a result: the guest kernel was killed by SIGKILL, {OUT_OF_MEMORY}; "
+        "see logs/guest-kernel.log"
     )
     assert said.startswith(f"testbed: {reason}")
     assert manifest(out)["status"] == "failed"

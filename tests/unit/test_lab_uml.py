@@ -13,6 +13,7 @@ from testbed.lab import uml
 from testbed.lab.guest_memory import Memory
 from testbed.lab.job import Job
 from testbed.lab.kernels import Kernel
+from testbed.signals import OUT_OF_MEMORY
 
 BUILT = Kernel(Path("/cache/0123/linux"), "6.12.1-kv", True, Path("/cache/shim-4567.so"), "0123")
 DISTRIBUTION = Kernel(Path("/usr/bin/linux.uml"), "6.1.176", False, None, "6.1.176")
@@ -143,20 +144,42 @@ CONSOLES = [
         "the guest ran out of memory: Out of memory: system-wide panic_on_oom is enabled",
     ),
     (
+        "UML ran out of memory on the host side! This can happen due to a memory limitation or\n"
+        "Kernel panic - not syncing: Kernel mode signal 7",
+        "the machine gave the guest no more memory (a limit of it): Kernel mode signal 7",
+    ),
+    (
         "x\nKernel panic - not syncing: Attempted to kill init! exitcode=0x00000100\nCall Trace:",
         "the guest kernel panicked: Attempted to kill init! exitcode=0x00000100",
     ),
 ]
 
 
-@pytest.mark.parametrize(("console", "words"), CONSOLES, ids=["sleep", "clock", "oom", "oom panic", "init"])
+@pytest.mark.parametrize(
+    ("console", "words"), CONSOLES, ids=["sleep", "clock", "oom", "oom panic", "host memory", "init"]
+)
 def test_a_guest_that_gave_up_is_explained(console: str, words: str) -> None:
     assert uml.explain(f"Linux version 6.12\n{console}", 1) == words + SEE
 
 
-@pytest.mark.parametrize("status", [0, -9, None])
-def test_a_guest_that_just_ended(status: int | None) -> None:
-    assert uml.explain("reboot: System halted", status) == f"the guest kernel ended with status {status}{SEE}"
+def test_a_guest_without_room_for_its_memory_is_told_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uml, "memory_dir", lambda: Path("/dev/shm"))
+    console = "Bus error - the host /dev/shm or /tmp mount likely just ran out of space\n"
+    words = "no room for the guest's memory in /dev/shm: free some there, or set TMPDIR"
+    assert uml.explain(console, -7) == words + SEE
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (0, "ended with status 0"),
+        (None, "ended with status None"),
+        (-9, f"was killed by SIGKILL, {OUT_OF_MEMORY}"),
+        (-11, "was killed by SIGSEGV"),
+    ],
+)
+def test_a_guest_that_just_ended(status: int | None, words: str) -> None:
+    assert uml.explain("reboot: System halted", status) == f"the guest kernel {words}{SEE}"
 
 
 def boot(monkeypatch: pytest.MonkeyPatch, folder: Path, *, alive: bool, said: bytes = b"") -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from testbed.run import many
 from testbed.run.many import Ended, Task, default_jobs, run_many, seconds_left
-from testbed.signals import Aborted
+from testbed.signals import OUT_OF_MEMORY, Aborted
 
 RUN = """
 import os, pathlib, signal, sys, time
@@ -79,7 +79,7 @@ def test_each_ends_by_itself(tmp_path: Path) -> None:
     assert [(one.task.seed, one.exit_code, one.message, one.measured) for one in ended] == [
         (1, 0, "", True),
         (3, 3, "the last word", False),
-        (4, 4, "ended with status 4 and no message", True),
+        (4, 4, "left no message: it ended with status 4", True),
     ]
     assert [one.summary() for one in ended] == [{"seed": 1}, {"seed": 3}, {"seed": 4}]
     assert all(0 < one.seconds < 10 for one in ended)
@@ -88,7 +88,7 @@ def test_each_ends_by_itself(tmp_path: Path) -> None:
 def test_a_run_that_is_killed_has_a_status_of_its_own(tmp_path: Path) -> None:
     (one,) = run_many(tasks(tmp_path, "die", 1), 1, quiet)
     assert (one.exit_code, one.measured) == (128 + signal.SIGKILL, False)
-    assert one.message == "ended with status 137 and no message"
+    assert one.message == f"left no message: it was killed by SIGKILL, {OUT_OF_MEMORY}"
 
 
 def test_the_order_is_that_of_the_tasks(tmp_path: Path) -> None:

@@ -60,6 +60,18 @@ def test_an_ignored_signal_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> Non
         signal.signal(signal.SIGHUP, before)
 
 
+def test_at_the_programs_very_end_a_signal_changes_nothing() -> None:
+    before = {number: signal.getsignal(number) for number in ENDING}
+    try:
+        with termination(last=True):
+            pass
+        signal.raise_signal(signal.SIGTERM)
+        assert {signal.getsignal(number) for number in ENDING} == {signal.SIG_IGN}
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def test_a_held_signal_waits_for_the_end_of_the_block() -> None:
     done = []
 
