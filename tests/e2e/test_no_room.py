@@ -9,6 +9,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from testbed.lab.job import JOB_DIR
 from testbed.lab.kernels import find_kernel
 from testbed.lab.uml import command, explain, link_shim
@@ -17,28 +19,34 @@ from tests.support import command as testbed
 from tests.support.command import Machine, call, manifest, settings, write_scenario
 
 SMALL_DISK = """
-size=$1 folder=$2 kept=$3; shift 3
-mount -t tmpfs -o "exec,size=$size" small "$folder" || exit 99
+size=$1 folder=$2 kept=$3 begun=$4; shift 4
+mount -t tmpfs -o "size=$size" small "$folder" || exit 99
 cp -a "$kept/." "$folder"
+if [ "$begun" ]; then
+    (until [ -s "$folder/$begun" ]; do sleep 0.05; done; cat /dev/zero >"$folder/filler" 2>/dev/null) &
+fi
 "$@"
 status=$?
+rm -f "$folder/filler"
 cp -a "$folder/." "$kept"
 exit $status
 """
-"""Runs a command with `folder` on a small disk that has what `kept` has, and keeps what is there then."""
+"""Runs a command with `folder` on a small disk that has what `kept` has, and keeps what is there then. Once
+the file `begun` has something in it, somebody else takes the rest of the disk."""
+
+
+AS_ROOT = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
 
 
 def on_a_disk(
-    size: str, folder: Path, kept: Path, words: list[str], **environment: str
+    size: str, folder: Path, kept: Path, words: list[str], *, begun: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run the testbed where `folder` is a disk of that size; copy what is there at the end to `kept`."""
     for path in (folder, kept):
         path.mkdir(exist_ok=True)
-    as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
-    shell = ["unshare", "--mount", *as_root, "sh", "-c", SMALL_DISK, "sh", size, str(folder), str(kept)]
+    shell = [*AS_ROOT, "sh", "-c", SMALL_DISK, "sh", size, str(folder), str(kept), begun]
     return subprocess.run(
         [*shell, *testbed.command(*words)],
-        env={**os.environ, **environment},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -52,8 +60,9 @@ NO_ROOM = "cannot be written: No space left on device; make room there, or give 
 def test_a_disk_that_fills_up_while_recording(tmp_path: Path) -> None:
     out, kept, machine = tmp_path / "disk/record", tmp_path / "kept", Machine()
     words = ["run", str(write_scenario(tmp_path)), "--out", str(out)]
-    more = settings(["workload.requests.kv_bytes=256mib", "measure.interval=5us"])
-    done = on_a_disk("2m", tmp_path / "disk", kept, [*words, *more])
+    more = settings(["workload.requests.kv_bytes=1gib"])
+    begun = "record/raw/progress.bin"
+    done = on_a_disk("64m", tmp_path / "disk", kept, [*words, *more], begun=begun)
     assert done.returncode == 3, done.stderr
     assert done.stderr.splitlines()[-1] == f"testbed: {out}: {NO_ROOM}"
     record = kept / "record"
@@ -62,18 +71,11 @@ def test_a_disk_that_fills_up_while_recording(tmp_path: Path) -> None:
 
     opened = Record.open(record)
     assert opened.damage == ()
-    assert len(opened.series("leaf2-d1").time_ns) >= 256  # of some 8,700, as far as there was room
+    assert len(opened.series("leaf2-d1").time_ns) >= 256  # of some 8,700
     assert opened.progress(0)[1][-1] > 1 << 20
     report = call("report", record)
     assert report.returncode == 0, report.stderr
     assert "NOT VALID   the run is failed: " in report.stdout
-
-
-def test_a_disk_without_room_for_the_beginning(tmp_path: Path) -> None:
-    out = tmp_path / "disk/record"
-    words = ["run", str(write_scenario(tmp_path)), "--out", str(out)]
-    done = on_a_disk("32k", tmp_path / "disk", tmp_path / "kept", words)
-    assert (done.returncode, done.stderr) == (3, f"testbed: {out}: {NO_ROOM}\n")
 
 
 def test_a_disk_without_room_for_the_report(tmp_path: Path) -> None:
@@ -90,37 +92,45 @@ def test_a_disk_without_room_for_the_report(tmp_path: Path) -> None:
     assert sorted(path.name for path in first.out.iterdir() if ".part" in path.name) == []
 
 
-def test_no_room_for_the_guests_memory(tmp_path: Path) -> None:
-    out, memory = tmp_path / "record", tmp_path / "memory"
-    words = ["run", str(write_scenario(tmp_path)), "--out", str(out)]
-    done = on_a_disk("10m", memory, tmp_path / "kept", words, TMPDIR=str(memory))
-    assert done.returncode == 3
-    assert done.stderr.splitlines()[-1].startswith(
-        "testbed: the lab ended without a result: "
-        f"no room for the guest's memory in {memory}: free some there, or set TMPDIR: "
-    )
-    assert manifest(out)["status"] == "failed"
-
-
 # ---- what the guest kernel says at its end --------------------------------------------
 
 
-def ended(folder: Path, script: str) -> str:
-    """Boot a guest that runs `script` and return how its end is explained."""
+SMALL_MEMORY = [*AS_ROOT, "sh", "-c", 'mount -t tmpfs -o exec,size=10m small "$TMPDIR"; exec "$@"', "sh"]
+"""Runs a command with a folder of 10 MB for temporary files."""
+
+
+def ended(folder: Path, script: str, *before: str) -> str:
+    """Boot a guest that runs `script`, by a command `before` if there is one, and return how its end is
+    explained."""
     kernel = find_kernel("virtual")
     (folder / JOB_DIR).mkdir(parents=True)
     link_shim(folder / JOB_DIR, kernel)
     (folder / JOB_DIR / "init.sh").write_text(f"mount -t devtmpfs devtmpfs /dev\n{script}\n")
     done = subprocess.run(
-        command(kernel, 256),
+        [*before, *command(kernel, 256)],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "KV_TESTBED_SEED": "1", "TMPDIR": "/dev/shm"},
+        env={"PATH": os.environ["PATH"], "KV_TESTBED_SEED": "1", "TMPDIR": os.environ["TMPDIR"]},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=60,
         start_new_session=True,
     )
     return explain((done.stdout + done.stderr).decode(errors="replace"), done.returncode)
+
+
+@pytest.fixture(autouse=True)
+def _memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each guest's memory lies in a folder of its own."""
+    (tmp_path / "memory").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "memory"))
+
+
+def test_no_room_for_the_guests_memory(tmp_path: Path) -> None:
+    takes = "mount -t tmpfs tmpfs /run; head -c 50000000 /dev/zero >/run/file; exit 1"
+    assert ended(tmp_path / "guest", takes, *SMALL_MEMORY) == (
+        f"no room for the guest's memory in {tmp_path}/memory: free some there, or set TMPDIR: "
+        "Kernel mode signal 7; see logs/guest-kernel.log"
+    )
 
 
 def test_a_guest_whose_first_process_ends_has_panicked(tmp_path: Path) -> None:
