@@ -6,11 +6,19 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from testbed.bench import analysis, growth, scale
+from testbed.bench import analysis, growth, packets, scale, simulator, startup
 from testbed.bench.figures import Found
 from testbed.bench.sections import Section, Setting
 
-SECTIONS: tuple[Section, ...] = (analysis.SECTION, scale.SECTION, growth.SECTION)
+SECTIONS: tuple[Section, ...] = (
+    startup.SECTION,
+    startup.SECTION_LARGE,
+    packets.SECTION,
+    simulator.SECTION,
+    analysis.SECTION,
+    scale.SECTION,
+    growth.SECTION,
+)
 
 
 def measure(section: Section, runs: int, tell: Callable[[str], None]) -> Found:
