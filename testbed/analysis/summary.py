@@ -55,13 +55,13 @@ def summarise(record: Record) -> dict[str, Any]:
     return _summary(record, transfer_losses(record))
 
 
-def write_outputs(record: Record) -> dict[str, Any]:
+def write_outputs(record: Record, losses: Sequence[TransferLoss] | None = None) -> dict[str, Any]:
     """Write `summary.json`, `transfers.csv` and, with a serving engine, `requests.csv` into the record's
-    directory and return the summary.
+    directory and return the summary. `losses` are the record's, where somebody has them already.
 
     Each file appears whole or not at all. OSError when the directory cannot be written.
     """
-    losses = transfer_losses(record)
+    losses = transfer_losses(record) if losses is None else losses
     summary = _summary(record, losses)
     text = json.dumps(summary, indent=2, sort_keys=True, allow_nan=False) + "\n"
     write_whole(record.path / layout.SUMMARY, text)

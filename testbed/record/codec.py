@@ -7,6 +7,7 @@ Called by `testbed.record.reader` only.
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,6 +26,9 @@ _HASH_BLOCK = 1 << 20
 
 TEXT_BYTES_MAX = 1 << 30
 """No text of a record is so long: what is, would fill the memory."""
+
+_BLOCK_ROWS = 1 << 13
+"""Rows read at once: with thirty links ten megabytes."""
 
 
 class Damage(Exception):
@@ -86,6 +90,22 @@ def open_rows(folder: Path, name: str, columns: int) -> tuple[Int64Array, int]:
         if rows == 0:
             return np.empty((0, columns), np.int64), left_over
         return np.memmap(file, "<i8", "r", shape=(rows, columns)), left_over
+
+
+def columns(rows: Int64Array, first: int, count: int) -> Int64Array:
+    """Return some columns of rows, each as an array of its own that lies in one piece.
+
+    Rows that are mapped from a file are let go as they are read: what has been touched of a long file would
+    else stay in memory.
+    """
+    found = np.empty((count, len(rows)), np.int64)
+    mapped = getattr(rows, "_mmap", None)
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        found[:, block] = rows[block, first : first + count].T
+        if mapped is not None:
+            mapped.madvise(mmap.MADV_DONTNEED)
+    return found
 
 
 def differences(folder: Path, files: Any) -> Iterator[str]:

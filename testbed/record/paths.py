@@ -15,6 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from testbed.plan.model import Plan, Transfer
 from topologies.model import Link
@@ -78,8 +79,8 @@ class _Index:
         source = self._nics[transfer.src, transfer.src_nic]
         target = self._nics[transfer.dst, transfer.dst_nic]
         header = (
-            int(ipaddress.IPv4Address(source.ip)),
-            int(ipaddress.IPv4Address(target.ip)),
+            _number(source.ip),
+            _number(target.ip),
             self._protocol,
             transfer.src_port,
             transfer.dst_port,
@@ -163,6 +164,7 @@ def _term(text: str | None, exact: int) -> tuple[int, int]:
     return _number(value), _number(mask) if slash else exact
 
 
+@cache
 def _number(text: str) -> int:
     return int(ipaddress.IPv4Address(text)) if "." in text else int(text, 0)
 

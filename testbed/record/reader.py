@@ -144,8 +144,7 @@ class Record:
 
     def _fields(self, link: str) -> tuple[Int64Array, Int64Array]:
         group, column = self._columns[link]
-        rows = group.rows[:, column : column + len(layout.SAMPLE_FIELDS)]
-        return self.sample_times(group), np.array(rows.T, np.int64, order="C")
+        return self.sample_times(group), codec.columns(group.rows, column, len(layout.SAMPLE_FIELDS))
 
     def totals(self, link: str) -> dict[str, int]:
         """Return what each counter of `link` rose by over the whole record, without reading the samples
@@ -193,8 +192,18 @@ class Record:
         return Departures(times, size, ecn, source, sequence, int(header.get("lost", 0)))
 
     def sample_times(self, group: SampleGroup) -> Int64Array:
-        """Return when the rows of `group` were taken, in scenario nanoseconds."""
-        return _scenario_times(group.rows[:, 0], self.plan.dilation)
+        """Return when the rows of `group` were taken, in scenario nanoseconds. Not to be written to."""
+        return self._sample_times[group.name]
+
+    @cached_property
+    def _sample_times(self) -> dict[str, Int64Array]:
+        """The times of each group, which all of its links share."""
+        found = {}
+        for group in self.groups:
+            times = _scenario_times(codec.columns(group.rows, 0, 1)[0], self.plan.dilation)
+            times.flags.writeable = False
+            found[group.name] = times
+        return found
 
     def progress(self, transfer_id: int) -> tuple[Int64Array, Int64Array]:
         """Return when (scenario ns) how many bytes of a transfer had arrived; empty when nothing is known."""
@@ -374,7 +383,7 @@ class _Reader:
         links = _links(header, layout.samples_header(name), self._plan)
         rows, left_over = codec.open_rows(self._folder, rows_name, layout.sample_columns(len(links)))
         self._note_cut(rows_name, left_over)
-        if np.any(np.diff(rows[:, 0]) < 0):
+        if np.any(np.diff(codec.columns(rows, 0, 1)[0]) < 0):
             raise Damage(f"{rows_name} has times that go backwards")
         if header.get("rows") not in (None, len(rows)):
             self._problems.append(f"{rows_name} has {len(rows)} rows instead of {header['rows']}")

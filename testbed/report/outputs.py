@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from testbed.analysis import write_outputs
+from testbed.analysis import transfer_losses, write_outputs
 from testbed.errors import MeasurementError
 from testbed.record.files import refused
 from testbed.record.reader import Record
@@ -25,8 +25,9 @@ def make_outputs(folder: Path) -> tuple[Record, dict[str, Any]]:
     record = Record.open(folder)
     try:
         with lock_record(folder):  # or a run that begins now would take the record away
-            summary = write_outputs(record)
-            write_report(folder)
+            losses = transfer_losses(record)
+            summary = write_outputs(record, losses)
+            write_report(record, summary, losses)
     except OSError as error:
         raise refused(error.filename or folder, error) from error
     except Exception as error:

@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from testbed.analysis import TransferLoss, summarise, transfer_losses
+from testbed.analysis import TransferLoss
 from testbed.record import layout
 from testbed.record.files import write_whole
 from testbed.record.reader import Record
@@ -54,15 +54,13 @@ _FORMATS = {
 }
 
 
-def write_report(record_path: Path | str) -> Path:
-    """Write `report.html` into the record directory and return its path.
+def write_report(record: Record, summary: Mapping[str, Any], losses: Sequence[TransferLoss]) -> Path:
+    """Write `report.html` into the record's directory and return its path; see `render_report`.
 
-    The file appears complete or not at all. Raises InputError when the directory is no record.
+    The file appears complete or not at all.
     """
-    record = Record.open(record_path)
-    page = render_report(record, summarise(record), transfer_losses(record))
-    target = Path(record_path) / layout.REPORT
-    write_whole(target, page)
+    target = record.path / layout.REPORT
+    write_whole(target, render_report(record, summary, losses))
     return target
 
 

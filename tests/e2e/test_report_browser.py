@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from testbed.analysis import summarise, transfer_losses
+from testbed.record.reader import Record
 from testbed.report import write_report
 from tests.support import synthetic
 
@@ -73,7 +75,8 @@ def act(page: Path, folder: Path, script: str, *options: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def incast(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(synthetic.write_record(tmp_path_factory.mktemp("incast"), synthetic.incast()))
+    record = Record.open(synthetic.write_record(tmp_path_factory.mktemp("incast"), synthetic.incast()))
+    return write_report(record, summarise(record), transfer_losses(record))
 
 
 def test_the_page_as_written_runs_without_a_console_line(incast: Path, tmp_path: Path) -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from testbed.analysis import summarise, transfer_losses
-from testbed.analysis.events import events
+from testbed.analysis.events import _stretches, events
 from testbed.record import layout
 from testbed.record.reader import Record, SampleGroup
 from tests.support.synthetic import CASES, baseline, incast, write_record
@@ -193,3 +196,19 @@ def test_a_sender_that_waits_for_its_first_answer_has_not_slowed_down(toy: Recor
     assert _slowdown(replace(toy, plan=plan), sent) == 0.32
     # Three round trips of 12 samples must follow within the stretch.
     assert _slowdown(replace(toy, plan=plan), sent[:-1]) is None
+
+
+SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), max_size=12)
+
+
+@given(spans=SPANS)
+def test_a_stretch_is_one_in_which_at_least_one_transfer_runs_and_none_begins_or_ends(
+    spans: list[tuple[int, int]],
+) -> None:
+    spans = [(begin, begin + length) for begin, length in spans]
+    busy = [
+        (start, until)
+        for start, until in pairwise(sorted({moment for span in spans for moment in span}))
+        if any(begin <= start and until <= end for begin, end in spans)
+    ]
+    assert list(_stretches(spans)) == busy

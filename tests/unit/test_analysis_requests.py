@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from testbed.analysis import transfer_losses
 from testbed.analysis.requests import PARTS
 from testbed.analysis.summary import summarise, write_outputs
 from testbed.record import layout
@@ -127,7 +128,7 @@ def _paths(tree: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
 def test_the_page_and_the_terminal_show_every_part(folder: Path) -> None:
     record = Record.open(folder)
     summary = summarise(record)
-    page = write_report(folder).read_text()
+    page = write_report(record, summary, transfer_losses(record)).read_text()
     assert "Time to the first token, part by part" in page
     assert "every transfer has 0.5 of its bytes" in page
     assert [bar.name for bar in bars(summary)] == ["all", "d1"]
