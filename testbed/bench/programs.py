@@ -45,6 +45,7 @@ def timed(command: Sequence[str], *, cwd: Path | None = None, extra: Mapping[str
             _, status, usage = os.wait4(process.pid, 0)
         except BaseException:
             process.terminate()
+            process.wait()
             raise
         seconds = time.monotonic() - started
         process.returncode = os.waitstatus_to_exitcode(status)

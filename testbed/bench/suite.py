@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 from testbed.bench import analysis, growth, packets, scale, simulator, startup
 from testbed.bench.figures import Found
 from testbed.bench.sections import Section, Setting
+from testbed.signals import scratch_folder
 
 SECTIONS: tuple[Section, ...] = (
     startup.SECTION,
@@ -23,5 +22,5 @@ SECTIONS: tuple[Section, ...] = (
 
 def measure(section: Section, runs: int, tell: Callable[[str], None]) -> Found:
     """Measure a section in a folder of its own, which is gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="testbed-bench-") as folder:
-        return section.measure(Setting(runs, Path(folder), tell))
+    with scratch_folder("bench") as folder:
+        return section.measure(Setting(runs, folder, tell))
