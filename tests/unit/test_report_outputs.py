@@ -11,7 +11,6 @@ import pytest
 from testbed import cli
 from testbed.errors import LabError, MeasurementError
 from testbed.record import layout
-from testbed.record.reader import Record
 from testbed.record.writer import lock_record
 from testbed.report import outputs
 from testbed.report.outputs import make_outputs
@@ -51,7 +50,7 @@ def test_outputs_that_cannot_be_written(folder: Path, monkeypatch: pytest.Monkey
     assert str(caught.value).startswith(expected)
 
 
-def broken(_record: Record) -> None:
+def broken(*_: object) -> None:
     raise KeyError("leaf3")
 
 
