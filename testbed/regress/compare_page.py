@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -13,6 +15,7 @@ from markupsafe import Markup
 
 from testbed.errors import InputError
 from testbed.record import layout
+from testbed.record.codec import Damage, read_text
 from testbed.record.reader import Record
 from testbed.regress.compare import Comparison, Run, centre
 from testbed.regress.compare_text import by, headline, span
@@ -23,10 +26,13 @@ from testbed.regress.pages import render
 from testbed.regress.plots import Axis, Series, chart
 from testbed.report.binning import bin_edges, bin_level
 from testbed.report.numbers import format_bytes, format_ms
+from testbed.scenario.problems import shown
 from topologies.model import SEGMENTS
 
 BINS = 240
 SENDER = "sender"
+
+_AGAIN = "make it again: testbed report"
 
 
 @dataclass(frozen=True)
@@ -108,12 +114,16 @@ def _completion(name: str, runs: Sequence[Run]) -> Series:
 
 def _times(record: Path) -> list[float]:
     try:
-        with (record / layout.TRANSFERS).open(encoding="utf-8", newline="") as file:
-            return [float(row["fct_ms"]) for row in csv.DictReader(file) if row["fct_ms"]]
-    except OSError:
-        raise InputError(
-            f"{record}: has no {layout.TRANSFERS}; make it again: testbed report {record}"
-        ) from None
+        rows = csv.DictReader(io.StringIO(read_text(record, layout.TRANSFERS)))
+        times = [float(row["fct_ms"]) for row in rows if row["fct_ms"]]
+        if not all(map(math.isfinite, times)):
+            raise ValueError("a time is no number")
+    except Damage as damage:
+        raise InputError(f"{record}: {damage}; {_AGAIN} {record}") from None
+    except (KeyError, ValueError, csv.Error) as error:
+        wrong = f"{layout.TRANSFERS} is none of testbed's ({shown(repr(error))})"
+        raise InputError(f"{record}: {wrong}; {_AGAIN} {record}") from None
+    return times
 
 
 def _queue(name: str, run: Run) -> Series:

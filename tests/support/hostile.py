@@ -41,6 +41,7 @@ from testbed.plan.codec import from_json, to_json
 from testbed.record import layout
 from testbed.record.reader import Record
 from testbed.regress.compare import compare
+from testbed.regress.compare_page import page
 from testbed.regress.compare_text import compare_text, markdown
 from testbed.regress.golden import difference, read_golden
 from testbed.regress.grid import build_grid, parse_vary
@@ -425,7 +426,8 @@ def _damage_record(path: Path, rng: Random) -> None:
 def comparison(rng: Random, folder: Path) -> Case:
     """Two records, one of which has a summary that no run has written."""
     before, after = _record(folder, "incast"), _record(folder, "hot-spine")
-    file = after / rng.choice((layout.SUMMARY, layout.MANIFEST, layout.SCENARIO))
+    others = (layout.MANIFEST, layout.SCENARIO, layout.TRANSFERS, layout.PLAN)
+    file = after / rng.choice((layout.SUMMARY, layout.SUMMARY, *others))
     if file.suffix == ".json" and rng.random() < 0.8:
         raw = mutate.encoded(json.dumps(mutate.mutated(json.loads(file.read_text()), rng)))
     else:
@@ -435,7 +437,9 @@ def comparison(rng: Random, folder: Path) -> Case:
     def act() -> None:
         found = compare(before, after)
         printable(compare_text(found, [])).encode()
-        markdown(found, [], (str(before), str(after))).encode()
+        names = (str(before), str(after))
+        markdown(found, [], names).encode()
+        page(found, [], names).encode()
 
     return act, (str(folder),)
 
