@@ -121,13 +121,14 @@ def _masked(header: Header, mask: Header) -> Header:
     )
 
 
-_IN_PORT = re.compile(r"\bin_port\(([^)]+)\)")
-_IPV4 = re.compile(r"\bipv4\(([^)]*)\)")
-_PORTS = re.compile(r"\b(tcp|udp)\(([^)]*)\)")
+# No part of these can be tried from two places: a line of any length takes time in proportion to it.
+_IN_PORT = re.compile(r"\bin_port\(([^()]+)\)")
+_IPV4 = re.compile(r"\bipv4\(([^()]*)\)")
+_PORTS = re.compile(r"\b(tcp|udp)\(([^()]*)\)")
 _BYTES = re.compile(r"\bbytes:(\d+)")
 _ACTIONS = re.compile(r"\bactions:(\S+)")
 _RECIRCULATED = re.compile(r"\brecirc_id\((?!0\)|0x0\))")
-_NESTED = re.compile(r"\w+\([^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*\)")
+_NESTED = re.compile(r"(?<!\w)\w+\([^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*\)")
 
 
 def _parse_line(line: str) -> Megaflow | None:
