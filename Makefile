@@ -11,7 +11,7 @@ BIN := .venv/bin
 PYTEST ?=
 BENCH ?=
 
-.PHONY: help setup python demo check unit test bench clean
+.PHONY: help setup python demo check unit coverage test bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -33,6 +33,10 @@ check: python ## ruff, mypy and import-linter
 unit: python ## the tests that need no root and no lab
 	$(BIN)/python -m pytest tests/unit $(PYTEST)
 
+coverage: python ## the unit tests, and what of the offline half they do not reach
+	$(BIN)/python -m coverage run -m pytest tests/unit $(PYTEST)
+	$(BIN)/python -m coverage report
+
 test: export KV_TESTS = 1
 test: setup check ## set up, then the checks and every test
 	$(BIN)/python -m pytest $(PYTEST)
@@ -41,5 +45,5 @@ bench: setup ## measure seconds and memory, and write docs/performance.md; no pa
 	@$(BIN)/testbed bench $(BENCH) --results docs/performance --page docs/performance.md
 
 clean: ## remove caches; leaves runs/, the Python environments and the kernel
-	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build ./*.egg-info
+	@rm -rf .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build ./*.egg-info
 	@find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +

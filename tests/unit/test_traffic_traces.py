@@ -368,3 +368,9 @@ def test_lines_are_read_one_at_a_time(tmp_path: Path) -> None:
     assert next(reader) == (1, "first")
     with pytest.raises(TraceError, match=r":2: is not UTF-8 text$"):
         next(reader)
+
+
+def test_a_message_is_short_whatever_a_file_is_called(tmp_path: Path) -> None:
+    patterns = [{"matrix_file": " " * 70_000}]
+    (tmp_path / "metadata.yaml").write_text(json.dumps({"traffic_patterns": patterns}))
+    assert len(refusal(tmp_path, "nixl")) < 400

@@ -9,11 +9,16 @@ from typing import Any
 from traffic.request import BLOCK_TOKENS
 
 
+PATH_SHOWN_MAX = 300
+"""A path of more characters, which no file has, is cut in a message."""
+
+
 class TraceError(Exception):
     """A file that is no trace of its format, or is damaged: `line` 0 where none is to blame."""
 
     def __init__(self, path: str, line: int, wrong: str) -> None:
-        super().__init__(f"{path}:{line}: {wrong}" if line else f"{path}: {wrong}")
+        shown = path if len(path) <= PATH_SHOWN_MAX else f"{path[: PATH_SHOWN_MAX - 3]}..."
+        super().__init__(f"{shown}:{line}: {wrong}" if line else f"{shown}: {wrong}")
         self.path, self.line, self.wrong = path, line, wrong
 
 
