@@ -47,7 +47,7 @@ class RecordWriter:
             if _holds_something_else(path):
                 raise InputError(f"{path}: holds files that are no record; give another --out or empty it")
             other = _scenario_of(path)
-            if other not in (None, _named_in(json.loads(plan))):
+            if other not in (None, _named_in(plan)):
                 raise InputError(f"{path}: holds a record of {other}; give another --out or remove it")
             path.mkdir(parents=True, exist_ok=True)
             writer = cls(path, lock_record(path))
@@ -139,7 +139,7 @@ def in_use(path: Path) -> bool:
 def _status(path: Path) -> str | None:
     """Return the status in a record's manifest, None when there is none or it is no record's."""
     try:
-        manifest = _json(path / layout.MANIFEST)
+        manifest = strict_json.loads(_read(path / layout.MANIFEST))
     except (FileNotFoundError, ValueError):
         return None
     if not isinstance(manifest, dict) or "format_version" not in manifest:
@@ -151,19 +151,21 @@ def _status(path: Path) -> str | None:
 def _scenario_of(path: Path) -> str | None:
     """Return the scenario of the record in `path`, None when there is none or its plan does not tell."""
     try:
-        return _named_in(_json(path / layout.PLAN))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return _named_in(_read(path / layout.PLAN))
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
-def _json(path: Path) -> Any:
+def _read(path: Path) -> bytes:
     with open_plain(path) as file:
-        return strict_json.loads(file.read())
+        return file.read()
 
 
-def _named_in(plan: Any) -> str | None:
-    name = plan.get("scenario") if isinstance(plan, dict) else None
-    return name if isinstance(name, str) else None
+def _named_in(plan: str | bytes) -> str | None:
+    try:
+        return str(strict_json.loads(plan)["scenario"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _holds_something_else(path: Path) -> bool:

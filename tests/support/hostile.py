@@ -128,7 +128,7 @@ def override(rng: Random, folder: Path) -> Case:
     sets = ("expect=[]", text)
     return lambda: _planned(rng.choice(("incast", "roce-incast", "scheduler-skew")), *sets), (
         "--set",
-        str(SCENARIOS),
+        *SHIPPED,
     )
 
 

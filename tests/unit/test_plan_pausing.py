@@ -94,3 +94,18 @@ def test_roce_is_foretold_by_its_udp_ports() -> None:
     found = feeders(small_plan(LOSSLESS, "transport.kind=roce", "fabric.spines=2"))
     uplinks = [found.get(f"leaf1-spine{number}", ()) for number in (1, 2)]
     assert sorted(name for names in uplinks for name in names) == ["p1-leaf1", "p2-leaf1"]
+
+
+def test_with_a_serving_engine_any_prefill_host_may_fill_any_port_of_a_decode_host() -> None:
+    # Who sends to whom is decided in the run.
+    served = (LOSSLESS, "fabric.spines=1", "workload.connector=distserve", "expect=[]")
+    plan = small_plan(*served)
+    assert plan.serving is not None
+    found = feeders(plan)
+    decode = [host for host in plan.topology.hosts if host.role == "decode"]
+    leaves = {host.leaf for host in plan.topology.hosts if host.role == "prefill"}
+    for host in decode:
+        assert f"spine1-{host.leaf}" in found[host.nic().down] or host.leaf in leaves
+    uplinks = {name for name in found if name.endswith("-spine1")}
+    senders = {host.nic().up for host in plan.topology.hosts if host.role == "prefill"}
+    assert set().union(*(found[name] for name in uplinks)) == senders

@@ -13,6 +13,7 @@ from testbed.plan.dilation import dilated
 from testbed.plan.model import Plan
 from testbed.plan.profile import at_rate, read_profile
 from testbed.plan.releases import alone, alone_ns
+from testbed.plan.served import landings, receivers, transfer_of_port
 from testbed.scenario import load_scenario
 from traffic.alone import exposed_ns, store_ns, stream_bps
 from traffic.connectors import CONNECTORS, handover
@@ -209,3 +210,15 @@ def test_a_transfer_alone_takes_as_long_as_its_descriptors_to_post(tmp_path: Pat
         assert fast.ideal_ns < 6_000_000 < slow.ideal_ns
         assert slow.ideal_ns == pytest.approx(64 * 4 * 100_000, abs=10_000)
     assert posted.ideal_last_end_ns > plain.ideal_last_end_ns + 8_000_000
+
+
+def test_where_transfers_of_the_serving_engine_may_end(tmp_path: Path) -> None:
+    gpus = ("hosts.gpus_per_host=2", "hosts.nics_per_host=2", "hosts.affinity=[2, 1]")
+    plan = planned(tmp_path, *gpus)
+    assert receivers(plan) == ("d1", "d2")
+    assert landings(plan, "d1", 1) == [(5001, 2)]
+    assert landings(plan, "d1", 2) == [(5000, 1)]
+    assert landings(plan, "p1", 1) == []
+    spread = planned(tmp_path, *gpus, "workload.connector=mooncake")
+    assert landings(spread, "d2", 1) == [(5000, 1), (5001, 2)]  # each slice takes the NIC that is free
+    assert [transfer_of_port(port) for port in (19_999, 20_000, 20_007)] == [None, 0, 7]

@@ -8,7 +8,6 @@ from typing import Any
 
 from traffic.request import BLOCK_TOKENS
 
-
 PATH_SHOWN_MAX = 300
 """A path of more characters, which no file has, is cut in a message."""
 
