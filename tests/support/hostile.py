@@ -33,7 +33,7 @@ from typing import Any
 import yaml
 
 from testbed import cli
-from testbed.analysis import write_outputs
+from testbed.analysis import transfer_losses, write_outputs
 from testbed.checks import evaluate
 from testbed.errors import InputError
 from testbed.plan.build import build_plan
@@ -393,8 +393,9 @@ def record(rng: Random, folder: Path) -> Case:
 
     def act() -> None:
         opened = Record.open(path)
-        summary = write_outputs(opened)
-        write_report(path)
+        losses = transfer_losses(opened)
+        summary = write_outputs(opened, losses)
+        write_report(opened, summary, losses)
         printable(summary_text(summary, evaluate(opened.plan.expectations, summary), path)).encode()
 
     return act, (str(path),)

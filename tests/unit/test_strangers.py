@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from testbed import cli
-from testbed.analysis import write_outputs
+from testbed.analysis import transfer_losses, write_outputs
 from testbed.errors import InputError
 from testbed.lab.kernels import PROJECT
 from testbed.plan.build import build_plan
@@ -378,8 +378,9 @@ def hostile_record(folder: Path) -> Path:
 
 def test_the_report_escapes_whatever_a_record_says(tmp_path: Path) -> None:
     record = hostile_record(tmp_path / "record")
-    write_outputs(Record.open(record))
-    text = write_report(record).read_text()
+    opened = Record.open(record)
+    losses = transfer_losses(opened)
+    text = write_report(opened, write_outputs(opened, losses), losses).read_text()
     page = Page(text)
     assert (page.scripts, page.handlers) == (1, [])
     assert html.escape("<img src=x onerror=alert(1)>") in text
