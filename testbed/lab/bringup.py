@@ -79,7 +79,8 @@ def bring_up(
     progress("open vswitch")
     daemons = start_daemons(log_dir)
     try:
-        return _build(plan, daemons, controller_python, work_dir, log_dir, progress)
+        with daemons.watched():
+            return _build(plan, daemons, controller_python, work_dir, log_dir, progress)
     except Exception:
         daemons.check()  # one that has died is the reason, whatever failed for want of it
         raise

@@ -53,8 +53,9 @@ class Child:
             raise LabError(f"{self.name} did not start{said}; see logs/{self.name}.log")
 
     def go(self, epoch_ns: int) -> None:
-        """Tell the child when the workload begins."""
-        os.write(self.start, epoch_ns.to_bytes(8, "little"))
+        """Tell the child when the workload begins; that it has died meanwhile, `ended` finds."""
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.start, epoch_ns.to_bytes(8, "little"))
 
     def ended(self) -> bool:
         """Return True once the child has ended well; LabError when it failed."""

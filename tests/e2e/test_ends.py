@@ -6,6 +6,7 @@ Whatever happens, the record says what became of the run, and nothing of it is l
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -119,22 +120,33 @@ def test_the_guest_dies_with_the_command(tmp_path: Path) -> None:
     machine.assert_clean(out)
 
 
-STEPS = [
-    "open vswitch", "controller", "3 hosts, 4 switches", "addresses and queues", "forwarding rules",
-    "reading back", "traffic",
+MOMENTS = [
+    ("", 0.0), ("", 0.2), ("open vswitch", 0.0), ("controller", 0.0), ("3 hosts, 4 switches", 0.0),
+    ("addresses and queues", 0.0), ("forwarding rules", 0.0), ("reading back", 0.0), ("traffic", 0.0),
+    ("traffic", 0.5),
 ]  # fmt: skip
+"""Steps of a run, the first that its record is there, and so many seconds after each began."""
 
 
-def test_killed_at_any_step_nothing_runs_on_and_the_same_command_works_at_once(tmp_path: Path) -> None:
+def test_killed_at_any_of_ten_moments_nothing_runs_on_and_the_same_command_works_at_once(
+    tmp_path: Path,
+) -> None:
     out, scenario, machine = tmp_path / "record", write_scenario(tmp_path), Machine()
-    for step in STEPS:
+    for step, seconds in MOMENTS:
+        if not step:
+            shutil.rmtree(out, ignore_errors=True)
         process = start("run", scenario, "--out", out, *LONG)
-        await_step(process, step)
+        if step:
+            await_step(process, step)
+        else:
+            wait_for((out / ".lab/init.sh").exists, ENDS_WITHIN_S, lambda: "the run did not begin")
+        time.sleep(seconds)
         process.kill()
         process.communicate()
         wait_for(lambda: not processes_in(out), ENDS_WITHIN_S, lambda: f"still there: {processes_in(out)}")
         assert Machine() == machine
         assert manifest(out)["status"] == "running"
+        assert (out / ".lab").exists()
     again = run(out, scenario)
     assert again.summary["fidelity"]["valid"] is True
     assert manifest(out)["status"] == "complete"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from testbed.lab import control, ovs
 from testbed.lab.control import ControllerProcess, start_controller
 from testbed.lab.mininet_net import CONTROLLER_PORT
 from testbed.lab.ovs import Daemons
+from testbed.lab.system import run
 from tests.support.lab import small_plan
 
 
@@ -46,6 +49,21 @@ def controller(process: Any, ready: Path) -> ControllerProcess:
 
 def test_daemons_that_run_are_fine() -> None:
     daemons(FakeProcess(None), FakeProcess(None)).check()
+
+
+def test_a_daemon_that_ends_ends_whatever_is_waited_for() -> None:
+    ovsdb, vswitchd = subprocess.Popen(["sleep", "0.3"]), subprocess.Popen(["sleep", "60"])
+    before, began = signal.getsignal(signal.SIGCHLD), time.monotonic()
+    try:
+        with daemons(ovsdb, vswitchd).watched():
+            run(["true"])  # other children may end
+            with pytest.raises(LabError, match=r"^ovsdb-server ended with status 0; "):
+                time.sleep(50)
+    finally:
+        vswitchd.kill()
+        vswitchd.wait()
+    assert time.monotonic() - began < 10
+    assert signal.getsignal(signal.SIGCHLD) == before
 
 
 @pytest.mark.parametrize(

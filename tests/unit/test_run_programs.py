@@ -75,6 +75,19 @@ def test_a_program_that_fails_is_an_error(tmp_path: Path) -> None:
         wait_until(child.ended, 10, "the child")
 
 
+def test_a_program_that_dies_between_ready_and_start_is_an_error(tmp_path: Path) -> None:
+    def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
+        ready()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = started(program, tmp_path)
+    child.wait_ready()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    child.go(2**40)
+    with pytest.raises(LabError, match=r"^worker was killed by SIGKILL; see logs/worker\.log$"):
+        child.ended()
+
+
 def test_a_program_is_asked_to_finish(tmp_path: Path) -> None:
     def program(ready: Callable[[], None], epoch: Callable[[], int]) -> None:
         asked: list[int] = []
