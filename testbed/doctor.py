@@ -2,70 +2,45 @@
 
 Not a guarantee that a run works: only booting the lab shows that, and the command passes its boot
 test in as `boot_check`. Not a repair either: nothing is changed, every remedy is a line to type.
-Called by the command line; imports the standard library, the error tree and the lab's own search for
-a kernel only, so that it still answers where the rest cannot be imported.
+Called by the command line; imports the standard library, the error tree and what the lab itself asks of a
+machine only, so that it still answers where the rest cannot be imported.
 """
 
 from __future__ import annotations
 
-import errno
 import json as json_module
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from itertools import zip_longest
 from pathlib import Path
 
 from testbed.errors import TestbedError
 from testbed.lab import kernels
+from testbed.lab.preflight import (
+    NATIVE,
+    NOT_TRIED,
+    PROGRAMS,
+    SETUP,
+    Check,
+    checked,
+    native_checks,
+    program_check,
+)
 from testbed.machine import Machine
 
 UML_VIRTUAL = "uml/virtual"
 UML_REAL = "uml/real"
-NATIVE = "native"
 BACKENDS = (UML_VIRTUAL, UML_REAL, NATIVE)
 UML = (UML_VIRTUAL, UML_REAL)
 
 ROOT = Path(__file__).resolve().parent.parent
-SETUP = "run scripts/setup.sh"
 SYSTEM_PYTHON = "/usr/bin/python3"
 
 # The guest's memory is a sparse file that grows with what the guest touches; below this a run of a
 # shipped scenario may end in a bus error.
 GUEST_MEMORY_ROOM_BYTES = 1 << 30
-
-# Program -> Debian package. All of them are used inside the lab, by either backend.
-PROGRAMS = {
-    "ovs-vswitchd": "openvswitch-switch",
-    "ovsdb-server": "openvswitch-switch",
-    "ovs-vsctl": "openvswitch-switch",
-    "ovs-ofctl": "openvswitch-switch",
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "ethtool": "ethtool",
-    "ping": "iputils-ping",
-    "mnexec": "mininet",
-}
-
-# Kernel module -> its configuration option, for kernels that have it built in.
-MODULES = {
-    "openvswitch": "CONFIG_OPENVSWITCH",
-    "sch_htb": "CONFIG_NET_SCH_HTB",
-    "sch_red": "CONFIG_NET_SCH_RED",
-    "sch_netem": "CONFIG_NET_SCH_NETEM",
-    "sch_ingress": "CONFIG_NET_SCH_INGRESS",
-    "sch_fq": "CONFIG_NET_SCH_FQ",
-    "sch_tbf": "CONFIG_NET_SCH_TBF",
-    "sch_plug": "CONFIG_NET_SCH_PLUG",
-    "cls_u32": "CONFIG_NET_CLS_U32",
-    "cls_matchall": "CONFIG_NET_CLS_MATCHALL",
-    "act_mirred": "CONFIG_NET_ACT_MIRRED",
-    "ifb": "CONFIG_IFB",
-    "veth": "CONFIG_VETH",
-    "tcp_dctcp": "CONFIG_TCP_CONG_DCTCP",
-    "tcp_bbr": "CONFIG_TCP_CONG_BBR",
-    "tcp_diag": "CONFIG_INET_TCP_DIAG",
-}
 
 # A process that lets itself be traced, as every process of the guest is; its status is the errno.
 PTRACE_PROBE = (
@@ -74,36 +49,13 @@ PTRACE_PROBE = (
 )
 
 
-NEW_NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork"]
-
-# A socket that is to use DCTCP; its status is the errno.
-DCTCP_PROBE = """
-import socket, sys
-try:
-    socket.socket().setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"dctcp")
-except OSError as error:
-    sys.exit(error.errno)
-"""
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing looked for: what was `found`, and when not `ok` the one-line `remedy`.
-
-    `needed_for` names the backends (`BACKENDS`) and features that cannot work without it.
-    """
-
-    name: str
-    ok: bool
-    found: str
-    remedy: str
-    needed_for: tuple[str, ...]
-
-
 def checks(machine: Machine | None = None, boot_check: Callable[[], None] | None = None) -> list[Check]:
-    """Look for everything, in a fixed order. Raises nothing: what cannot be found out is not ok."""
+    """Look for everything, in a fixed order but for missing modules, which come last of the modules.
+
+    Raises nothing: what cannot be found out is not ok.
+    """
     machine = machine or Machine()
-    found = [*_environment(machine), *_programs(machine), *_guest(machine), *_native(machine)]
+    found = [*_environment(machine), *_programs(machine), *_guest(machine), *native_checks(machine)]
     if boot_check is not None:
         found.append(_boot(boot_check, found))
     return found
@@ -134,15 +86,11 @@ def run_doctor(
     return 0 if usable else 3
 
 
-def _check(name: str, ok: bool, found: str, remedy: str, needed_for: tuple[str, ...]) -> Check:
-    return Check(name, ok, found, "" if ok else remedy, needed_for)
-
-
 def _table(found: list[Check], usable: tuple[str, ...]) -> Iterator[str]:
     width = max(len(check.name) for check in found)
-    for check in found:
+    for check, following in zip_longest(found, found[1:]):
         yield f"{'ok' if check.ok else 'MISSING':8}{check.name:{width}}  {check.found}"
-        if not check.ok:
+        if not check.ok and not (following and _same_remedy(check, following)):
             yield f"{'':8}{'':{width}}  to have {', '.join(check.needed_for)}: {check.remedy}"
     yield ""
     for name in BACKENDS:
@@ -150,13 +98,17 @@ def _table(found: list[Check], usable: tuple[str, ...]) -> Iterator[str]:
         yield f"backend {name:12} " + ("can run" if name in usable else "cannot run: " + ", ".join(lacking))
 
 
+def _same_remedy(check: Check, other: Check) -> bool:
+    return (check.remedy, check.needed_for) == (other.remedy, other.needed_for)
+
+
 def _environment(machine: Machine) -> Iterator[Check]:
     version = ".".join(map(str, machine.python_version))
     recent = machine.python_version >= (3, 11)
-    yield _check("python", recent, version, "install Python 3.11 or newer", BACKENDS)
+    yield checked("python", recent, version, "install Python 3.11 or newer", BACKENDS)
     status, output = machine.run([SYSTEM_PYTHON, "-c", "import mininet.net as m; print(m.__file__)"])
     remedy = f"install the package mininet, which {SYSTEM_PYTHON} imports ({SETUP})"
-    yield _check("mininet", status == 0, output if status == 0 else "not importable", remedy, BACKENDS)
+    yield checked("mininet", status == 0, output if status == 0 else "not importable", remedy, BACKENDS)
     yield _framework(machine, "os-ken", sys.executable, "os_ken.base.app_manager", BACKENDS)
     ryu = str(ROOT / ".venv-ryu/bin/python")
     # Not deeper than this: Ryu's own modules import only with what the controller adds to eventlet.
@@ -166,20 +118,14 @@ def _environment(machine: Machine) -> Iterator[Check]:
 def _framework(machine: Machine, name: str, python: str, module: str, needed_for: tuple[str, ...]) -> Check:
     status, _ = machine.run([python, "-c", f"import {module}"])
     found = f"importable by {python}" if status == 0 else f"not importable by {python}"
-    return _check(name, status == 0, found, f"{SETUP} python", needed_for)
+    return checked(name, status == 0, found, f"{SETUP} python", needed_for)
 
 
 def _programs(machine: Machine) -> Iterator[Check]:
     for program, package in PROGRAMS.items():
-        yield _program(machine, program, package, BACKENDS)
-    yield _program(machine, "iperf3", "iperf3", ("background flows",))
-    yield _program(machine, "tshark", "tshark", ("tests",))
-
-
-def _program(machine: Machine, program: str, package: str, needed_for: tuple[str, ...]) -> Check:
-    path = machine.which(program)
-    remedy = f"install the package {package} ({SETUP})"
-    return _check(program, path is not None, path or "not found", remedy, needed_for)
+        yield program_check(machine, program, package, BACKENDS)
+    yield program_check(machine, "iperf3", "iperf3", ("background flows",))
+    yield program_check(machine, "tshark", "tshark", ("tests",))
 
 
 def _guest(machine: Machine) -> Iterator[Check]:
@@ -189,18 +135,18 @@ def _guest(machine: Machine) -> Iterator[Check]:
     status, _ = machine.run([sys.executable, "-c", PTRACE_PROBE])
     denied = f"refused ({os.strerror(status)})" if status > 0 else "could not be tried"
     remedy = "allow ptrace (a container: --cap-add SYS_PTRACE; Yama: sysctl kernel.yama.ptrace_scope=1)"
-    yield _check("ptrace", status == 0, "permitted" if status == 0 else denied, remedy, UML)
+    yield checked("ptrace", status == 0, "permitted" if status == 0 else denied, remedy, UML)
 
 
 def _lab_kernel() -> Iterator[Check]:
     """Ask the lab itself, so that the doctor cannot find what the lab would not."""
     path = kernels.shim()
     found = str(path) if path else f"not built in {kernels.cache_dir()}"
-    yield _check("kernel shim", path is not None, found, f"run {kernels.SHIM_REMEDY}", (UML_VIRTUAL,))
+    yield checked("kernel shim", path is not None, found, f"run {kernels.SHIM_REMEDY}", (UML_VIRTUAL,))
     kernel = kernels.newest_kernel()
     found = str(kernel) if kernel else f"not built in {kernels.cache_dir()}"
     remedy = f"{SETUP} kernel (about 6 minutes on two cores)"
-    yield _check("lab kernel", kernel is not None, found, remedy, (UML_VIRTUAL,))
+    yield checked("lab kernel", kernel is not None, found, remedy, (UML_VIRTUAL,))
 
 
 def _distribution_uml(machine: Machine) -> Check:
@@ -213,54 +159,24 @@ def _distribution_uml(machine: Machine) -> Check:
     else:
         found = f"{path}, modules of {', '.join(modules)}"
     remedy = f"install the package user-mode-linux ({SETUP})"
-    return _check("distribution UML", path is not None and bool(modules), found, remedy, (UML_REAL,))
+    return checked("distribution UML", path is not None and bool(modules), found, remedy, (UML_REAL,))
 
 
 def _guest_memory(machine: Machine) -> Check:
     remedy = f"point TMPDIR at a folder on an exec mount with {GUEST_MEMORY_ROOM_BYTES >> 20} MiB free"
     folder = machine.guest_memory_folder(GUEST_MEMORY_ROOM_BYTES)
     if folder is None:
-        return _check("guest memory", False, "no folder that is writable and mounted exec", remedy, UML)
+        return checked("guest memory", False, "no folder that is writable and mounted exec", remedy, UML)
     room_bytes = machine.free_bytes(folder)
     found = f"{folder}: {room_bytes >> 20} MiB free"
-    return _check("guest memory", room_bytes >= GUEST_MEMORY_ROOM_BYTES, found, remedy, UML)
-
-
-def _native(machine: Machine) -> Iterator[Check]:
-    root = machine.effective_uid == 0
-    found = "yes" if root else f"user {machine.effective_uid}"
-    yield _check("root", root, found, "run as root, or use the backend uml", (NATIVE,))
-    yield _namespaces(machine)
-    for module, option in MODULES.items():
-        where = machine.kernel_module(module, option)
-        remedy = f"load it (modprobe {module}) or use the backend uml"
-        yield _check(f"module {module}", where is not None, where or "not found", remedy, (NATIVE,))
-
-    yield _dctcp(machine)
-
-
-def _namespaces(machine: Machine) -> Check:
-    status, said = machine.run([*NEW_NAMESPACES, "true"])
-    remedy = "run where namespaces may be made (a container: --privileged), or use the backend uml"
-    return _check("namespaces", status == 0, "can be made" if status == 0 else said, remedy, (NATIVE,))
-
-
-def _dctcp(machine: Machine) -> Check:
-    """Ask a socket in a new network namespace, as every connection of a lab does: not all kernels let it."""
-    status, said = machine.run([*NEW_NAMESPACES, sys.executable, "-c", DCTCP_PROBE])
-    if status == errno.ENOENT and machine.kernel_module("tcp_dctcp", MODULES["tcp_dctcp"]):
-        return _check("dctcp in namespaces", True, "asked for once the module is loaded", "", (NATIVE,))
-    refused = f"refused ({os.strerror(status)})" if status > 0 else f"could not be tried: {said}"
-    remedy = "load it (modprobe tcp_dctcp) and run as the machine's root, or use the backend uml"
-    found = "can be chosen" if status == 0 else refused
-    return _check("dctcp in namespaces", status == 0, found, remedy, (NATIVE,))
+    return checked("guest memory", room_bytes >= GUEST_MEMORY_ROOM_BYTES, found, remedy, UML)
 
 
 def _boot(boot_check: Callable[[], None], found: list[Check]) -> Check:
     if not set(UML) & set(usable_backends(found)):
-        return _check("boot", False, "not tried", "remedy what is missing above", UML)
+        return checked("boot", False, NOT_TRIED, "remedy what is missing above", UML)
     try:
         boot_check()
     except (TestbedError, OSError) as error:
-        return _check("boot", False, str(error), "run again with --debug; ask with that output", UML)
-    return _check("boot", True, "the lab booted", "", UML)
+        return checked("boot", False, str(error), "run again with --debug; ask with that output", UML)
+    return checked("boot", True, "the lab booted", "", UML)

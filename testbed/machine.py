@@ -1,7 +1,7 @@
 """What can be asked about the machine without changing it: programs, files, memory, modules.
 
-Not the lab and no judgement: `testbed.doctor` decides what the answers mean. Everything the doctor
-knows about a machine comes through here, so that a test can describe another one.
+Not the lab and no judgement: `testbed.doctor` and `testbed.lab.preflight` decide what the answers mean.
+All they know about a machine comes through here, so that a test can describe another one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from pathlib import Path
 
 PROBE_TIMEOUT_S = 30.0
 _GROUP = Path("/sys/fs/cgroup")
+
+LOADABLE = "can be loaded"
+"""How a kernel has a module that modprobe finds and nobody has loaded."""
 
 
 class Machine:
@@ -93,7 +96,7 @@ class Machine:
         if any(line.endswith(f"/{module}.ko") for line in built_in) or f"{option}=y" in _configuration():
             return "built in"
         if self.which("modprobe") and self.run(["modprobe", "-n", "-q", module])[0] == 0:
-            return "can be loaded"
+            return LOADABLE
         return None
 
 

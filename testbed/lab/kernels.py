@@ -25,11 +25,25 @@ RECIPE = 3
 """The `recipe` of scripts/build-kernel.sh that this version of the testbed was written for."""
 
 DISTRIBUTION_MODULES = Path("/usr/lib/uml/modules")
-MODULES = (
-    "openvswitch", "veth", "ifb", "sch_htb", "sch_red", "sch_netem", "sch_ingress", "sch_fq",
-    "cls_u32", "cls_matchall", "act_mirred", "tcp_dctcp", "tcp_bbr", "tcp_diag", "sch_tbf", "sch_plug",
-)  # fmt: skip
-"""What a kernel with modules has to load for a lab."""
+MODULES = {
+    "openvswitch": "CONFIG_OPENVSWITCH",
+    "veth": "CONFIG_VETH",
+    "ifb": "CONFIG_IFB",
+    "sch_htb": "CONFIG_NET_SCH_HTB",
+    "sch_red": "CONFIG_NET_SCH_RED",
+    "sch_netem": "CONFIG_NET_SCH_NETEM",
+    "sch_ingress": "CONFIG_NET_SCH_INGRESS",
+    "sch_fq": "CONFIG_NET_SCH_FQ",
+    "cls_u32": "CONFIG_NET_CLS_U32",
+    "cls_matchall": "CONFIG_NET_CLS_MATCHALL",
+    "act_mirred": "CONFIG_NET_ACT_MIRRED",
+    "tcp_dctcp": "CONFIG_TCP_CONG_DCTCP",
+    "tcp_bbr": "CONFIG_TCP_CONG_BBR",
+    "tcp_diag": "CONFIG_INET_TCP_DIAG",
+    "sch_tbf": "CONFIG_NET_SCH_TBF",
+    "sch_plug": "CONFIG_NET_SCH_PLUG",
+}
+"""What a kernel with modules has to load for a lab, and the option of a kernel that has it built in."""
 
 
 @dataclass(frozen=True)

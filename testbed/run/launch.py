@@ -13,12 +13,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.errors import InputError, LabError, MachineError, TestbedError
+from testbed.errors import InputError, LabError, TestbedError
 from testbed.lab.guest_memory import READ_MOST_BYTES, Memory, Watch
 from testbed.lab.job import JOB_DIR, Job
 from testbed.lab.kernels import Kernel, find_kernel
-from testbed.lab.native import missing, run_native
+from testbed.lab.native import run_native
+from testbed.lab.preflight import problems, require_native
 from testbed.lab.uml import run_uml
+from testbed.machine import Machine
 from testbed.plan.codec import to_json
 from testbed.plan.model import Plan
 from testbed.record import layout
@@ -73,7 +75,7 @@ def resolve_backend(backend: str, clock: str | None) -> tuple[str, str]:
         if clock == "virtual":
             raise InputError("--backend native has the real clock only; virtual time needs --backend uml")
         return "native", "real"
-    if backend == "auto" and clock == "real" and not missing():
+    if backend == "auto" and clock == "real" and not problems(Machine()):
         return "native", "real"
     return "uml", clock or "virtual"
 
@@ -94,8 +96,8 @@ def run_plan(
     cannot be written.
     """
     kernel = find_kernel(plan.clock) if plan.backend == "uml" else None
-    if kernel is None and missing():
-        raise MachineError(f"the native backend cannot run here: {missing()[0]}")
+    if kernel is None:
+        require_native()
     watch = Stopwatch(tell)
     settings = {"captures": asdict(captures)}
     memory = require_room(plan, out)

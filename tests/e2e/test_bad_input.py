@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.lab.native import missing
+from testbed.lab.preflight import problems
+from testbed.machine import Machine
 from tests.support.command import Done, call, write_scenario
 
 SHIPPED = sorted(path.stem for path in (Path(__file__).parents[2] / "testbed/scenarios").glob("*.yaml"))
@@ -77,11 +78,12 @@ def test_a_missing_kernel_names_the_remedy(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_modules_says_so(tmp_path: Path) -> None:
-    if not missing():
+    lacking = problems(Machine())
+    if not lacking:
         pytest.skip("announced: this machine can run the native backend")
     out = tmp_path / "record"
     done = call("run", "incast", "--backend", "native", "--out", out)
-    assert_refused(done, 3, f"the native backend cannot run here: {missing()[0]}")
+    assert_refused(done, 3, f"the native backend cannot run here: {'; '.join(lacking)}")
     assert not out.exists()
 
 

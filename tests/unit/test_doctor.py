@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,48 +13,9 @@ from testbed import doctor, machine
 from testbed.errors import LabError, MachineError
 from testbed.lab import kernels
 from testbed.machine import Machine
+from tests.support.machine import FakeMachine
 
 KEY = "0123456789abcdef"
-
-
-@dataclass
-class FakeMachine(Machine):
-    """A machine with everything, less what a test takes away."""
-
-    lacks: set[str] = field(default_factory=set)
-    statuses: dict[str, int] = field(default_factory=dict)
-    version: tuple[int, ...] = (3, 11, 2)
-    uid: int = 0
-    memory: tuple[str | None, int] = ("/dev/shm", 4 << 30)
-
-    @property
-    def python_version(self) -> tuple[int, ...]:
-        return self.version
-
-    @property
-    def effective_uid(self) -> int:
-        return self.uid
-
-    def which(self, program: str) -> str | None:
-        return None if program in self.lacks else f"/usr/bin/{program}"
-
-    def run(self, command: list[str]) -> tuple[int, str]:
-        line = " ".join(command)
-        known = {"mininet": (0, "/usr/lib/mininet/net.py")}
-        answer = next((answer for part, answer in known.items() if part in line), (0, ""))
-        return next(((status, answer[1]) for part, status in self.statuses.items() if part in line), answer)
-
-    def entries(self, folder: str) -> list[str]:
-        return [] if folder in self.lacks else ["6.1.176"]
-
-    def guest_memory_folder(self, need_bytes: int) -> str | None:
-        return self.memory[0]
-
-    def free_bytes(self, folder: str) -> int:
-        return self.memory[1]
-
-    def kernel_module(self, module: str, option: str) -> str | None:
-        return None if module in self.lacks else "built in"
 
 
 @pytest.fixture(autouse=True)
@@ -80,16 +39,16 @@ def failing(machine: Machine) -> dict[str, doctor.Check]:
 def test_nothing_fails_on_a_machine_with_everything() -> None:
     found = doctor.checks(FakeMachine())
     assert [check.name for check in found if not check.ok or check.remedy] == []
-    assert len({check.name for check in found}) == len(found) == 39
+    assert len({check.name for check in found}) == len(found) == 41
     assert doctor.usable_backends(found) == ("uml/virtual", "uml/real", "native")
 
 
 CASES = [
     ({"version": (3, 10, 9)}, "python", "3.10.9", ()),
-    ({"statuses": {"mininet": 1}}, "mininet", "not importable", ()),
-    ({"statuses": {"os_ken": 1}}, "os-ken", f"not importable by {sys.executable}", ()),
+    ({"answers": {"mininet": (1, "")}}, "mininet", "not importable", ()),
+    ({"answers": {"os_ken": (1, "")}}, "os-ken", f"not importable by {sys.executable}", ()),
     (
-        {"statuses": {"eventlet, ryu": 1}},
+        {"answers": {"eventlet, ryu": (1, "")}},
         "ryu",
         f"not importable by {doctor.ROOT}/.venv-ryu/bin/python",
         ("uml/virtual", "uml/real", "native"),
@@ -105,16 +64,7 @@ CASES = [
     ),
     ({"memory": ("/dev/shm", 64 << 20)}, "guest memory", "/dev/shm: 64 MiB free", ("native",)),
     ({"memory": (None, 0)}, "guest memory", "no folder that is writable and mounted exec", ("native",)),
-    ({"statuses": {"ptrace": 1}}, "ptrace", "refused (Operation not permitted)", ("native",)),
-    ({"uid": 1000}, "root", "user 1000", ("uml/virtual", "uml/real")),
-    ({"lacks": {"sch_red"}}, "module sch_red", "not found", ("uml/virtual", "uml/real")),
-    ({"statuses": {"fork true": 1}}, "namespaces", "", ("uml/virtual", "uml/real")),
-    (
-        {"statuses": {"TCP_CONGESTION": 1}},
-        "dctcp in namespaces",
-        "refused (Operation not permitted)",
-        ("uml/virtual", "uml/real"),
-    ),
+    ({"answers": {"ptrace": (1, "")}}, "ptrace", "refused (Operation not permitted)", ("native",)),
 ]
 
 
@@ -164,13 +114,13 @@ def test_room_for_the_guest_memory_is_counted_to_the_byte() -> None:
 
 
 def test_the_exit_code_is_3_only_when_no_backend_can_run(capsys: pytest.CaptureFixture[str]) -> None:
-    no_uml = FakeMachine(statuses={"ptrace": 1})
-    nothing = FakeMachine(statuses={"ptrace": 1}, uid=1000)
+    no_uml = FakeMachine(answers={"ptrace": (1, "")})
+    nothing = FakeMachine(answers={"ptrace": (1, "")}, uid=1000)
     assert (doctor.run_doctor(False, machine=no_uml), doctor.run_doctor(False, machine=nothing)) == (0, 3)
     assert capsys.readouterr().out.splitlines()[-3:] == [
         "backend uml/virtual  cannot run: ptrace",
         "backend uml/real     cannot run: ptrace",
-        "backend native       cannot run: root",
+        "backend native       cannot run: root, namespaces, dctcp in namespaces",
     ]
 
 
@@ -185,6 +135,16 @@ def test_the_table_has_one_remedy_line_under_each_missing_thing(capsys: pytest.C
     assert sum(line.startswith("MISSING") for line in lines) == 1
 
 
+def test_a_remedy_that_several_things_share_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    doctor.run_doctor(False, machine=FakeMachine(lacks={"sch_htb", "sch_red", "sch_fq", "ovs-vsctl"}))
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split()[:3] if line[0] != " " else line.split(":")[-1].split()[0] for line in lines if line]
+    missing = [["MISSING", "module", name] for name in ("sch_htb", "sch_red", "sch_fq")]
+    at = rows.index(missing[0])
+    assert rows[at : at + 4] == [*missing, "boot"]
+    assert (rows.count("boot"), rows.count("install")) == (1, 1)
+
+
 def test_json_has_every_field_and_nothing_else_on_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     assert doctor.run_doctor(True, machine=FakeMachine(uid=1000)) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -193,7 +153,7 @@ def test_json_has_every_field_and_nothing_else_on_standard_output(capsys: pytest
         "name": "root",
         "ok": False,
         "found": "user 1000",
-        "remedy": "run as root, or use the backend uml",
+        "remedy": "run as root (sudo), or use the backend uml or scripts/vm.sh",
         "needed_for": ["native"],
     }
 
@@ -210,7 +170,7 @@ def test_a_boot_that_fails_takes_both_uml_clocks(capsys: pytest.CaptureFixture[s
 
 def test_a_boot_is_not_tried_where_it_cannot_work() -> None:
     tried: list[str] = []
-    cannot = doctor.checks(FakeMachine(statuses={"ptrace": 1}), lambda: tried.append("cannot"))
+    cannot = doctor.checks(FakeMachine(answers={"ptrace": (1, "")}), lambda: tried.append("cannot"))
     can = doctor.checks(FakeMachine(), lambda: tried.append("can"))
     assert tried == ["can"]
     assert (cannot[-1].found, cannot[-1].ok) == ("not tried", False)
@@ -281,20 +241,9 @@ def test_the_ptrace_probe_reports_the_errno() -> None:
     assert os.strerror(1) == "Operation not permitted"
 
 
-def test_only_the_standard_library_and_the_search_for_a_kernel_are_imported() -> None:
+def test_only_the_standard_library_and_what_asks_the_machine_are_imported() -> None:
     code = "import sys, testbed.doctor; print(sorted(m for m in sys.modules if m.split('.')[0] == 'testbed'))"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=doctor.ROOT, timeout=20)
-    own = ["doctor", "errors", "lab", "lab.kernels", "machine"]
+    own = ["doctor", "errors", "lab", "lab.kernels", "lab.preflight", "machine"]
     assert done.stdout.strip() == str(["testbed", *(f"testbed.{name}" for name in own)])
-
-
-def test_every_module_a_lab_loads_is_looked_for() -> None:
-    assert set(doctor.MODULES) == set(kernels.MODULES)
-
-
-def test_dctcp_that_is_not_loaded_yet_is_no_problem() -> None:
-    asked = FakeMachine(statuses={"TCP_CONGESTION": errno.ENOENT})
-    assert failing(asked) == {}
-    nowhere = FakeMachine(statuses={"TCP_CONGESTION": errno.ENOENT}, lacks={"tcp_dctcp"})
-    assert list(failing(nowhere)) == ["module tcp_dctcp", "dctcp in namespaces"]

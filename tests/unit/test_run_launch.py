@@ -7,6 +7,7 @@ import os
 import pkgutil
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from testbed.errors import DeadlineError, LabError, MachineError
 from testbed.lab.guest_memory import Memory
 from testbed.lab.job import Job
 from testbed.lab.kernels import Kernel
+from testbed.lab.preflight import require_native
 from testbed.plan.codec import from_json
 from testbed.record import layout
 from testbed.record.writer import abandoned
@@ -24,6 +26,7 @@ from testbed.run.launch import Stopwatch, resolve_backend, run_plan
 from testbed.run.needs import needs_of
 from testbed.signals import Aborted
 from tests.support.lab import small_plan
+from tests.support.machine import FakeMachine
 
 KERNEL = Kernel(Path("/cache/0123/linux"), "6.12.1-kv", True, Path("/cache/shim.so"), "0123")
 
@@ -103,7 +106,7 @@ def test_the_backend_for_what_was_asked(
     resolved: tuple[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launch, "missing", lambda: [] if native_works else ["it needs root"])
+    monkeypatch.setattr(launch, "problems", lambda _: [] if native_works else ["no root: use sudo"])
     assert resolve_backend(backend, clock) == resolved
 
 
@@ -303,10 +306,9 @@ def test_without_a_kernel_nothing_is_written(tmp_path: Path, monkeypatch: pytest
 
 
 def test_where_native_cannot_run_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "missing", lambda: ["it needs root: use sudo, or --backend uml"])
+    lacking = partial(require_native, FakeMachine(lacks={"unshare"}))
+    monkeypatch.setattr(launch, "require_native", lacking)
     plan = small_plan(clock="real", backend="native")
-    with pytest.raises(MachineError) as caught:
+    with pytest.raises(MachineError, match=r"^the native backend cannot run here: no unshare: "):
         run_plan(plan, "", tmp_path / "out", lambda name, seconds: None)
-    message = "the native backend cannot run here: it needs root: use sudo, or --backend uml"
-    assert str(caught.value) == message
     assert not (tmp_path / "out").exists()
