@@ -63,7 +63,7 @@ class RecordWriter:
         return writer
 
     def _begin(self, scenario: str, plan: str) -> None:
-        os.posix_fallocate(self._lock.fileno(), 0, RESERVE_BYTES)
+        self._put_aside()
         # From here on it is a record, whenever the program is killed.
         self._manifest(layout.RUNNING, None, {})
         try:
@@ -76,6 +76,14 @@ class RecordWriter:
             self._lock.truncate(0)
             self._manifest(layout.FAILED, str(refused(self.path, error)), {})
             raise
+
+    def _put_aside(self) -> None:
+        """Take the room for the last words. Written, because not every file system can be asked to reserve
+        it (a hostfs), and the C library's way around that refuses a file that is appended to."""
+        self._lock.truncate(0)
+        left = RESERVE_BYTES
+        while left:
+            left -= os.write(self._lock.fileno(), bytes(left))
 
     def finish(self, status: str, reason: str | None, environment: dict[str, Any]) -> None:
         """Write how the run ended, what made it, and a checksum of every raw file; give the lock back.

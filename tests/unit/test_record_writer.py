@@ -150,7 +150,7 @@ def test_a_full_disk_leaves_an_older_record_as_it_was(
 ) -> None:
     create(tmp_path).finish(layout.COMPLETE, None, {})
     before = contents(tmp_path)
-    monkeypatch.setattr("testbed.record.writer.os.posix_fallocate", full)
+    monkeypatch.setattr(RecordWriter, "_put_aside", full)
     with pytest.raises(LabError) as caught:
         create(tmp_path)
     assert str(caught.value) == f"{tmp_path}: {NO_ROOM}"
