@@ -33,12 +33,12 @@ def measure(setting: Setting) -> Found:
     figures: list[Figure] = []
     for what, cases in _series(setting).items():
         costs = [_run(setting, f"{what} {number}", cases) for number in range(1, runs + 1)]
-        seconds = [[cost.seconds for cost in one] for one in costs]
+        seconds = [[cost.processor_s for cost in one] for one in costs]
         memory = [[cost.touched_mib for cost in one] for one in costs]
         for at, size in enumerate(cases):
-            figures.append(_figure(f"{size:,} {what}: seconds", [one[at] for one in seconds], "s"))
+            figures.append(_figure(f"{size:,} {what}: processor seconds", [one[at] for one in seconds], "s"))
             figures.append(_figure(f"{size:,} {what}: guest's memory", [one[at] for one in memory], "MiB"))
-        for name, values in (("seconds", seconds), ("guest's memory", memory)):
+        for name, values in (("processor seconds", seconds), ("guest's memory", memory)):
             head, sizes = f"{what}: exponent of {name}", list(cases)
             figures.append(_figure(f"{head} over all", [exponent(sizes, one) for one in values]))
             figures.append(_figure(f"{head} at the end", [exponent(sizes[-2:], one[-2:]) for one in values]))

@@ -46,18 +46,21 @@ TRANSFER_BYTES = 3_000
 QUEUE_BYTES = 3_000
 """Of a record, beside its samples: of each transfer and of each queue."""
 
-BASE_S = 2.0
+BASE_S = 2.7
 NIC_S = 0.012
 PORT_S = 0.0072
 SWITCH_S = 0.06
 TRANSFER_S = 0.004
 HOP_S = 2.2e-6
-READING_S = 2e-6
+READING_S = 4.5e-6
 """Real time: of a run with nothing in it; for each NIC, switch port, switch and transfer; for a packet over
 one link; for one queue of one sample, read, written and analysed."""
 
-ROCE_PACKET_S = 20e-6
+ROCE_PACKET_S = 90e-6
 """RoCE's own program takes as long for a packet."""
+
+PAUSING_S = 80.0
+"""The program that pauses looks at queues every few microseconds: so long for a second of the scenario."""
 
 
 @dataclass(frozen=True)
@@ -163,4 +166,5 @@ def _real_s(plan: Plan, counts: Counts) -> float:
     if plan.clock == "real":
         return lab_s + plan.ideal_last_end_ns * plan.dilation / 1e9
     packet_s = ROCE_PACKET_S if plan.transport.roce else 0.0
-    return lab_s + HOP_S * counts.hops + packet_s * counts.packets
+    pausing_s = PAUSING_S * plan.ideal_last_end_ns / 1e9 if plan.pausing else 0.0
+    return lab_s + HOP_S * counts.hops + packet_s * counts.packets + pausing_s

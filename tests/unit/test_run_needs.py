@@ -76,3 +76,9 @@ def test_a_real_clock_takes_the_dilated_time() -> None:
 def test_rdma_costs_more_for_a_packet() -> None:
     plan = small_plan("transport={kind: roce}")
     assert needs_of(plan).real_s > needs_of(small_plan()).real_s
+
+
+def test_pausing_costs_by_the_time_it_lasts() -> None:
+    plan = small_plan("fabric.lossless=true")
+    more = needs_of(plan).real_s - needs_of(replace(plan, pausing=None)).real_s
+    assert more == pytest.approx(needs.PAUSING_S * plan.ideal_last_end_ns / 1e9)
