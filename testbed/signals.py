@@ -84,15 +84,13 @@ def _in_main_thread() -> bool:
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
-    if _state.raised:
-        return  # it is being obeyed
     _state.waiting = _state.waiting or number
     if not _state.holding:
         obey()
 
 
 def obey() -> None:
-    """Raise `Aborted` now when a signal has come while it was held."""
+    """Raise `Aborted` now when a signal has come, unless it has been: then it is being obeyed."""
     if _state.waiting is not None and not _state.raised:
         _state.raised = True
         raise Aborted(_state.waiting)

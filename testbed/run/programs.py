@@ -121,10 +121,9 @@ def spawn(name: str, program: Program, log_dir: Path, serves: str = "", *, files
         status = 0
     except BaseException as error:  # noqa: BLE001 - whatever ends a child is told
         os.write(answer_write, words_of(error).encode()[:LAST_WORD_BYTES])
-        with contextlib.suppress(OSError):  # the log's disk may be full
-            traceback.print_exc()
+        traceback.print_exc()
     finally:
-        # Never back into the caller's code, of which this is a copy.
+        # Never back into the caller's code, of which this is a copy, though the log's disk may be full.
         with contextlib.suppress(OSError):
             sys.stderr.flush()
         os._exit(status)
