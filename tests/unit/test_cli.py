@@ -237,6 +237,15 @@ def test_a_report_of_an_invalid_run_still_holds_it_against_its_expectations(
     assert output.of("report", "one")[0] == 1
 
 
+def test_a_run_that_did_not_end_is_not_held_against_its_expectations(output: Output, folder: Path) -> None:
+    record = write_record(folder / "cut", baseline(size=MIB), "aborted", "ended by SIGTERM")
+    edit_json(record, *expecting("verdict.segment == spine"))
+    status, text, error = output.of("report", "cut")
+    assert (status, error) == (0, "")
+    assert "FAILS" not in text
+    assert "NOT VALID   the run is aborted: ended by SIGTERM" in text
+
+
 @pytest.mark.parametrize(
     ("error", "status", "name"),
     [(KeyboardInterrupt(), 130, "SIGINT"), (Aborted(signal.SIGTERM), 143, "SIGTERM")],
