@@ -15,6 +15,8 @@ from itertools import pairwise
 from traffic.traces.files import lines, shown
 from traffic.traces.rows import TraceError
 
+POINTS_MAX = 100_000
+
 Lengths = Callable[[random.Random], int]
 """Draws a number of tokens, at least 1."""
 
@@ -63,7 +65,11 @@ def read_distribution(path: str) -> list[Point]:
 
     The last share is 100 (per cent) or 1. `#` begins a comment. TraceError for anything else.
     """
-    points = [(line, *_point(path, line, words)) for line, words in _words(path)]
+    points: list[tuple[int, float, float]] = []
+    for line, words in _words(path):
+        if len(points) == POINTS_MAX:
+            raise TraceError(path, line, f"is beyond {POINTS_MAX} points; no distribution needs so many")
+        points.append((line, *_point(path, line, words)))
     if len(points) < 2:
         raise TraceError(path, 0, "has fewer than two points of a distribution")
     for (_, tokens, share), (line, next_tokens, next_share) in pairwise(points):

@@ -24,7 +24,7 @@ Int64Array = NDArray[np.int64]
 
 _HASH_BLOCK = 1 << 20
 
-TEXT_BYTES_MAX = 1 << 30
+TEXT_BYTES_MAX = 256 << 20
 """No text of a record is so long: what is, would fill the memory."""
 
 _BLOCK_ROWS = 1 << 13

@@ -19,6 +19,9 @@ from testbed.errors import InputError
 DEPTH_MAX = 20
 """Deeper nesting than any scenario has; a bound on recursion."""
 
+NODES_MAX = 150_000
+"""Keys and values of a file: ten thousand transfers written out have 120,000."""
+
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = {
     _TAG + name for name in ("null", "bool", "int", "float", "str", "timestamp", "value", "map", "seq")
@@ -190,6 +193,7 @@ class _Loader(yaml.SafeLoader):
     """Composes nodes only. Aliases are refused: a few of them expand to gigabytes."""
 
     depth = 0
+    nodes = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -198,6 +202,9 @@ class _Loader(yaml.SafeLoader):
             raise _Refused(line, "aliases (*name) are not supported; write the value out or use extends")
         if self.depth > DEPTH_MAX:
             raise _Refused(line, f"is nested more than {DEPTH_MAX} deep")
+        self.nodes += 1
+        if self.nodes > NODES_MAX:
+            raise _Refused(line, f"is beyond {NODES_MAX} keys and values; no scenario has so many")
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,9 +18,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from testbed import cli, strict_json
+from testbed.errors import InputError
 from testbed.record import layout
+from testbed.scenario import load_scenario
 from tests.support.hostile import TARGETS, attempt
 from tests.support.synthetic import edit_json, incast, write_record
+from traffic.lengths import read_distribution
+from traffic.traces.rows import TraceError
 
 CASES = {"record": 25, "comparison": 25, "limit": 25, "golden": 30}
 """Those that take longest; of each other kind of input there are `FEW`."""
@@ -119,3 +124,20 @@ def test_what_is_no_json(text: str) -> None:
         strict_json.loads(text)
     with pytest.raises(ValueError, match=r"^is not UTF-8 text$"):
         strict_json.loads(b"\xff\xfe")
+
+
+def test_what_is_too_much(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    started = time.process_time()
+    path.write_text(f"name: small\nexpect: [{'a,' * 300_000}]\n")
+    message = f"{path}:2: is beyond 150000 keys and values; no scenario has so many"
+    with pytest.raises(InputError) as caught:
+        load_scenario(str(path))
+    assert str(caught.value) == message
+    (tmp_path / "lengths").write_text("1 1\n" * 200_000)
+    with pytest.raises(TraceError) as refused:
+        read_distribution(str(tmp_path / "lengths"))
+    assert str(refused.value).endswith(
+        "/lengths:100001: is beyond 100000 points; no distribution needs so many"
+    )
+    assert time.process_time() - started < 15

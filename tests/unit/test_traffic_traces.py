@@ -305,7 +305,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     assert refusal(written(tmp_path, "\n".encode("utf-16"))) == "FILE:1: is not UTF-8 text"
     assert refusal(written(tmp_path, AZURE.encode() + b"\xff"), "azure") == "FILE:3: is not UTF-8 text"
     assert (
-        refusal(written(tmp_path, b"{" + b" " * LINE_BYTES_MAX)) == "FILE:1: is longer than 16 MiB; no row is"
+        refusal(written(tmp_path, b"{" + b" " * LINE_BYTES_MAX)) == "FILE:1: is longer than 4 MiB; no row is"
     )
     assert refusal(tmp_path / "nothing", "azure") == "FILE: cannot be read: No such file or directory"
     assert refusal(tmp_path, "azure") == "FILE: cannot be read: Is a directory"

@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 from traffic.plain_file import open_plain
 from traffic.traces.rows import TraceError
 
-LINE_BYTES_MAX = 16 << 20
+LINE_BYTES_MAX = 4 << 20
 """A longer line is no row: the longest of Mooncake's is below 2 KiB, and memory is to stay bounded."""
 
 PACKED_MAX = 100

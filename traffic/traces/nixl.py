@@ -21,7 +21,7 @@ from traffic.traces.rows import Format, Reading, Row, Rows, TraceError, Unusable
 NAME = "metadata.yaml"
 PATTERNS = "traffic_patterns"
 NS_PER_S = 1_000_000_000
-YAML_BYTES_MAX = 16 << 20
+YAML_BYTES_MAX = 4 << 20
 
 _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{0,6})?)([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
