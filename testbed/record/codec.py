@@ -54,10 +54,10 @@ def read_text(folder: Path, name: str) -> str:
     """Return the text of file `name` in `folder`; Damage when there is none or it is no UTF-8."""
     try:
         with open_inside(folder, name) as file:
-            raw = file.read(TEXT_BYTES_MAX + 1)
-        if len(raw) > TEXT_BYTES_MAX:
-            raise Damage(f"{name} is larger than {TEXT_BYTES_MAX >> 20} MiB")
-        return raw.decode()
+            # Asked first: to read at most so much takes so much memory, however short the file.
+            if os.fstat(file.fileno()).st_size > TEXT_BYTES_MAX:
+                raise Damage(f"{name} is larger than {TEXT_BYTES_MAX >> 20} MiB")
+            return file.read().decode()
     except (OSError, UnicodeDecodeError) as error:
         raise Damage(f"{name} cannot be read: {error}") from None
 

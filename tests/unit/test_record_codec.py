@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from testbed.record.codec import columns, open_rows
+from testbed.record.codec import TEXT_BYTES_MAX, Damage, columns, open_rows, read_text
 from testbed.record.reader import Record
 from tests.support.synthetic import incast, write_record
 
@@ -45,6 +46,24 @@ def test_a_long_file_does_not_stay_in_memory(table: np.ndarray, tmp_path: Path) 
     before = mapped_mb()
     columns(rows, 0, 1)
     assert mapped_mb() - before < 10  # of 51 MB, every page of which was read
+
+
+def test_a_short_text_takes_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{}\n")
+    tracemalloc.start()
+    try:
+        assert read_text(tmp_path, "manifest.json") == "{}\n"
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 1 << 20
+
+
+def test_a_text_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "manifest.json").open("wb") as file:
+        file.truncate(TEXT_BYTES_MAX + 1)  # a hole: it takes no room
+    with pytest.raises(Damage, match=r"^manifest\.json is larger than 1024 MiB$"):
+        read_text(tmp_path, "manifest.json")
 
 
 def test_links_of_a_group_share_their_times_and_nobody_changes_them(tmp_path: Path) -> None:
