@@ -62,7 +62,7 @@ def test_a_short_text_takes_little_memory(tmp_path: Path) -> None:
 def test_a_text_that_is_too_long_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "manifest.json").open("wb") as file:
         file.truncate(TEXT_BYTES_MAX + 1)  # a hole: it takes no room
-    with pytest.raises(Damage, match=r"^manifest\.json is larger than 1024 MiB$"):
+    with pytest.raises(Damage, match=r"^manifest\.json is larger than \d+ MiB$"):
         read_text(tmp_path, "manifest.json")
 
 
