@@ -19,11 +19,17 @@ def loads(text: str | bytes) -> Any:
     """Return the value of a JSON text; ValueError says what is wrong with it."""
     try:
         text = text.decode() if isinstance(text, bytes) else text
-        return json.loads(
+        value = json.loads(
             text, parse_constant=_decimal, parse_float=_decimal, parse_int=_whole, object_pairs_hook=_mapping
         )
+        if "\\ud" in text or "\\uD" in text:
+            # Half of a pair is no character: what holds one can be read and not be written.
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8 text") from None
+    except UnicodeEncodeError:
+        raise ValueError("has half of a character") from None
     except RecursionError:
         raise ValueError("is nested too deep") from None
 

@@ -117,7 +117,20 @@ def test_records_that_are_none(
 
 @pytest.mark.parametrize(
     "text",
-    ['{"a": 1, "a": 2}', "[" * 100_000, "NaN", "1e999", "-Infinity", "9" * 5000, "\ufeff{}", "{", "", "\x00"],
+    [
+        '{"a": 1, "a": 2}',
+        "[" * 100_000,
+        "NaN",
+        "1e999",
+        "-Infinity",
+        "9" * 5000,
+        '"\\ud800"',
+        '{"\\uDC00": 1}',
+        "\ufeff{}",
+        "{",
+        "",
+        "\x00",
+    ],
 )
 def test_what_is_no_json(text: str) -> None:
     with pytest.raises(ValueError, match=r"^.{1,200}$"):
