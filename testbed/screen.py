@@ -34,9 +34,9 @@ def say(text: str) -> None:
     print(printable(text))
 
 
-def shortened(text: str) -> str:
+def shortened(text: str, most: int = SHOWN_MAX) -> str:
     """Return a text of any length as a message shows it."""
-    return text if len(text) <= SHOWN_MAX else f"{text[: SHOWN_MAX - 3]}..."
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def cell(value: object) -> object:

@@ -29,8 +29,11 @@ from testbed.record.pauses import NO_PAUSES, Pausings, parse_deadlock, parse_pau
 from testbed.record.rails import nic_and_rails, own_backlog, sends_at_its_rate
 from testbed.record.requests import NOTHING_SERVED, Served, parse_served
 from testbed.record.sound import check_plan
+from testbed.screen import shortened
 
 _Value = TypeVar("_Value")
+
+WRONG_MAX = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,7 +289,8 @@ def read_plan(folder: Path) -> Plan:
     except Damage as damage:
         raise InputError(f"{folder}: the record cannot be read: {damage}") from None
     except (InputError, ValueError) as error:
-        raise InputError(f"{folder}: the record cannot be read: {layout.PLAN}: {error}") from None
+        wrong = shortened(str(error), WRONG_MAX)  # it may quote keys of any length
+        raise InputError(f"{folder}: the record cannot be read: {layout.PLAN}: {wrong}") from None
 
 
 class _Reader:
