@@ -85,7 +85,8 @@ def test_report_shows_damage(finished: Run, tmp_path: Path) -> None:
     rows = damaged / "raw/samples-fabric.bin"
     rows.write_bytes(rows.read_bytes()[:-4])
     done = call("report", damaged, "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 4
+    assert done.stderr.startswith(f"testbed: {damaged}: the record is damaged: raw/samples-fabric.bin has ")
     fidelity = json.loads(done.stdout)["fidelity"]
     assert fidelity["valid"] is False
     assert "raw/samples-fabric.bin" in fidelity["reasons"][0]

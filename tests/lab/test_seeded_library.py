@@ -12,11 +12,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed.lab import job, uml
-from testbed.lab.job import Job
 from testbed.lab.kernels import PROJECT, Kernel, built_kernel
 from testbed.plan.build import build_plan
 from testbed.run.launch import run_plan
@@ -116,8 +116,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
     environment = uml._environment
 
-    def given(made: Job, kernel: Kernel) -> dict[str, str]:
-        own = environment(made, kernel)
+    def given(*arguments: Any) -> dict[str, str]:
+        own = environment(*arguments)
         return own | {"PATH": f"{programs}:{own['PATH']}"}
 
     with pytest.MonkeyPatch.context() as patch:
