@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from testbed.lab.job import Job
 from testbed.plan.build import build_plan
@@ -55,7 +56,7 @@ class Watch:
         """Note the step of the run."""
         self._traffic = self._traffic or step == TRAFFIC
 
-    def pause(self, process: subprocess.Popen[bytes], seconds: float) -> None:
+    def pause(self, process: subprocess.Popen[Any], seconds: float) -> None:
         """Look, when it is time, and wait."""
         now = time.monotonic()
         if self._traffic and now - self._looked >= LOOK_S:
