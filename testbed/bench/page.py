@@ -14,10 +14,10 @@ INDENT = " " * 6
 
 BEFORE = """\
 What a run costs in seconds and memory, on one machine. A figure is the median of several runs, with the
-least and the greatest beside it; a ratio is taken within each run, and the median is that of the ratios.
-Each stands beside the command that made it. `make bench` measures everything anew, `testbed bench
-SECTION... --results DIR --page FILE` some sections, each of which names the state of the code and the
-machine it was measured with. No test looks at these figures: another machine has others."""
+least and the greatest beside it; a ratio is that of two measurements in turn, and the median is that of
+the ratios. Each stands beside the command that made it. `make bench` measures everything anew, `testbed
+bench SECTION... --results DIR --page FILE` some sections, each of which names the state of the code and
+the machine it was measured with. No test looks at these figures: another machine has others."""
 
 
 def listing(sections: Sequence[Section]) -> str:

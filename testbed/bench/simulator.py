@@ -41,7 +41,8 @@ it is at that moment. In ns-3 that is `testbed/bench/ns3/incast.cc`, here
 -march=native`, no logging), installed under the folder that `{OPTIMISED}` names. Seconds of the testbed
 are given for its traffic alone and for the whole command, which boots the guest, builds and reads back
 the lab, and analyses; ns-3's are the whole program's, without its compilation. Memory is the peak of the
-largest process; the guest's kernel is that for the testbed.
+largest process of each; a guest's memory is a file, of which its kernel's process counts what it has
+touched.
 
 Not like for like: the testbed runs Linux's TCP and queues and samples each queue every 20 us, ns-3 runs
 its own models and records nothing but the ends of flows and the queue's totals. ns-3's frame has 2 B of
