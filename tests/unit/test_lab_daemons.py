@@ -102,6 +102,20 @@ def test_daemons_get_a_tmp_of_their_own_and_log_to_a_file(
     assert (tmp_path / "ovs-vswitchd.log").exists()
 
 
+@pytest.mark.parametrize(("flows", "limit"), [(5_000, None), (5_001, "10002"), (60_000, "120000")])
+def test_the_datapath_may_keep_every_flow(
+    flows: int, limit: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(ovs, "run", asked.append)
+    ovs.allow_flows(flows)
+    both = [
+        ["ovs-vsctl", "set", "Open_vSwitch", ".", f"other_config:flow-limit={limit}"],
+        ["ovs-appctl", "upcall/set-flow-limit", str(limit)],
+    ]
+    assert asked == (both if limit else [])
+
+
 def test_the_controllers_report_is_returned(tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     ready.write_text('{"switches": {"1": {"groups": 1, "rules": 5}}}')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from testbed.errors import LabError
 from testbed.lab import hosts
 from testbed.lab.addresses import address, link_up, neighbour, route
 from testbed.lab.netlink import Command
+from testbed.plan.build import SOURCE_PORT_FIRST, SOURCE_PORTS
+from testbed.plan.model import SERVED_PORT_FIRST, SERVED_PORTS
 from tests.support.lab import small_plan
 
 
@@ -38,6 +41,33 @@ def test_tcp_settings_follow_the_transport(overrides: tuple[str, ...], expected:
     assert {key: settings[key] for key in expected} == expected
     assert settings["ipv4/tcp_rmem"] == "4096 16777216 67108864"
     assert settings["ipv4/tcp_ecn_fallback"] == settings["ipv4/tcp_slow_start_after_idle"] == "0"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_each_host_has_a_table_of_its_own_where_the_kernel_knows_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    table, made = tmp_path / "tcp_child_ehash_entries", list[str]()
+    if there:
+        table.write_text("0")
+    monkeypatch.setattr(hosts, "CHILD_TABLE", table)
+    monkeypatch.setattr(hosts, "NETNS_DIR", tmp_path)
+    monkeypatch.setattr(hosts, "_libc", SimpleNamespace(setns=lambda *_: 0))
+    monkeypatch.setattr(hosts, "switch_off_ipv6", lambda: None)
+    monkeypatch.setattr(
+        hosts, "_make_namespace", lambda path: made.append(table.read_text() if there else path.name)
+    )
+    hosts.make_namespaces(["p1"])
+    assert made == (["256"] if there else ["p1"])
+    assert table.exists() == there
+
+
+def test_many_connections_may_open_at_one_moment_and_no_port_is_taken_twice() -> None:
+    settings = hosts.sysctls(small_plan())
+    keys = ("core/somaxconn", "ipv4/tcp_max_syn_backlog", "ipv4/tcp_max_tw_buckets")
+    assert [settings[key] for key in keys] == ["1048576"] * 3
+    first = int(settings["ipv4/ip_local_port_range"].split()[0])
+    assert first == SOURCE_PORT_FIRST + SOURCE_PORTS == SERVED_PORT_FIRST + SERVED_PORTS
 
 
 @pytest.fixture
