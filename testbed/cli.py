@@ -237,9 +237,11 @@ def _plan(options: argparse.Namespace) -> int:
     say(to_json(plan) if options.json else plan_text(plan, needs_of(plan)))
     if plan.clock == "real" and not options.json:
         from testbed.plan.budget import advice
+        from testbed.plan.timers import own_time
         from testbed.run.calibrate import known
 
-        print("\n".join(textwrap.wrap(advice(plan, known(plan.backend)), 78, initial_indent="  ")))
+        for sentence in filter(None, (advice(plan, known(plan.backend)), own_time(plan))):
+            print("\n".join(textwrap.wrap(sentence, 78, initial_indent="  ")))
     require_room(plan, RUNS)
     return 0
 

@@ -23,6 +23,7 @@ from testbed.analysis.lab_checks import (
 from testbed.analysis.losses import path_is_known
 from testbed.analysis.roce import roce_problems
 from testbed.analysis.stats import NS_PER_MS, Floats
+from testbed.analysis.timers import timer_problems
 from testbed.analysis.transfers import Completion, busy_window, completions
 from testbed.plan.model import Queue
 from testbed.record import layout
@@ -130,7 +131,8 @@ def check_starts(record: Record) -> Check:
 
 
 def check_congestion_control(record: Record) -> Check:
-    """Both ends of each connection ran the congestion control, and negotiated the ECN, that was asked for."""
+    """Both ends of each connection ran the congestion control, and negotiated the ECN, that was asked for,
+    and no timer that dilation does not slow made another one of it."""
     asked, ecn = record.plan.transport.congestion_control, record.plan.transport.ecn
     wrong = [
         f"transfer {outcome.id}: sender {outcome.sender_congestion_control}, "
@@ -141,6 +143,9 @@ def check_congestion_control(record: Record) -> Check:
         != (asked, asked, ecn)
     ]
     wanted = f"{asked} with ECN {_on(ecn)}"
+    problems = timer_problems(record)
+    if not wrong and problems:
+        return Check("congestion_control", False, "; ".join(problems))
     if not wrong:
         return Check("congestion_control", True, f"every connection ran {wanted} at both ends")
     return Check("congestion_control", False, f"{wanted} was asked for, but {_some(wrong, '; ')}")

@@ -162,3 +162,39 @@ def test_dctcp_without_ecn_is_no_dctcp(folder: Path) -> None:
     off = replace(record, plan=replace(record.plan, transport=replace(record.plan.transport, ecn=False)))
     assert _failed(off)["marking"] == "dctcp ran without ECN: nothing was marked, so it is another control"
     assert load_scenario("incast").transport.ecn_on
+
+
+# ---- timers ---------------------------------------------------------------------------
+
+
+def _counting(record: Record, **counters: int) -> Record:
+    return replace(record, tcp_counters={"p1": counters, "d1": counters})
+
+
+def test_a_congestion_control_with_a_clock_of_its_own_is_not_dilated(folder: Path) -> None:
+    record = Record.open(folder)
+    transport = replace(record.plan.transport, congestion_control="bbr")
+    outcomes = tuple(
+        replace(each, sender_congestion_control="bbr", receiver_congestion_control="bbr")
+        for each in record.outcomes
+    )
+    record = replace(record, outcomes=outcomes)
+    slowed = _failed(_real(record, transport=transport, dilation=1000.0))["congestion_control"]
+    assert slowed == (
+        "bbr probes its round trip every 10 s for 200 ms, which dilation does not slow: its queues are "
+        "others than without; use virtual time, or dctcp or reno"
+    )
+    assert "congestion_control" not in _failed(_real(record, transport=transport))
+
+
+def test_timers_that_dilation_does_not_slow_are_told_when_they_came_into_play(folder: Path) -> None:
+    record = Record.open(folder)
+    slowed = _real(record, dilation=1000.0)
+    assert "congestion_control" not in _failed(_counting(slowed, DelayedACKs=1))
+    assert _failed(_counting(slowed, TCPSynRetrans=2))["congestion_control"] == (
+        "SYNs were sent again after 1 s, which dilation does not slow: 4"
+    )
+    assert _failed(_counting(slowed, DelayedACKs=20))["congestion_control"] == (
+        "ACKs were sent by a timer of 40 ms, which dilation does not slow: 40"
+    )
+    assert _failed(_counting(record, TCPSynRetrans=2, DelayedACKs=20)) == {}
