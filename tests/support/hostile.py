@@ -9,6 +9,7 @@ case that takes long. Called by tests/unit/test_hostile_input.py, and by hand fo
 from __future__ import annotations
 
 import argparse
+import atexit
 import contextlib
 import io
 import json
@@ -367,6 +368,7 @@ def config(rng: Random, folder: Path) -> Case:
 @cache
 def _whole(name: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="testbed-hostile-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     record = write_record(folder / name, CASES[name]())
     write_outputs(Record.open(record))
     return record
