@@ -2,11 +2,13 @@
 
 Called by the probe. In User-Mode Linux a system call costs some 50 us of real time however little it
 does, and a sample is one question to each network namespace: with a call to send and one to receive for
-each of them, sampling took two fifths of a run. Here all of it is one `io_uring_enter`.
+each of them, sampling took two fifths of a run. Here all of it is one `io_uring_enter`, the wait for its
+moment included.
 
 Only calls that complete at once belong into a batch (a netlink answer is there when its question has
-been sent): nothing ever waits, an answer that is not there is told, and the completions stand in the
-order of the steps. Layouts are those of linux/io_uring.h.
+been sent): after its moment nothing ever waits, an answer that is not there is told, and the completions
+stand in the order of the steps; in a timed batch each begins when the one before has ended. Layouts are
+those of linux/io_uring.h.
 """
 
 from __future__ import annotations
@@ -26,7 +28,11 @@ _SYS_SETUP, _SYS_ENTER = 425, 426
 _OFFSET_RINGS, _OFFSET_ENTRIES = 0, 0x10000000
 _FEATURE_SINGLE_MMAP = 1
 _GETEVENTS = 1
-_NOP, _SEND, _RECV = 0, 26, 27
+_NOP, _TIMEOUT, _SEND, _RECV = 0, 11, 26, 27
+_HARD_LINK = 8
+_ABSOLUTE = 1
+_ELAPSED = -62
+_MOMENT = struct.Struct("=qq")
 _MSG_TRUNC, _MSG_DONTWAIT = 0x20, 0x40
 _PARAMETERS = struct.Struct("=10I10I10I")
 _FEATURES, _SQ_OFFSETS, _CQ_OFFSETS = 5, 10, 20
@@ -54,17 +60,22 @@ class Exchange:
 
 
 class Batch:
-    """Exchanges that are repeated together, as they are, many times.
+    """Exchanges that are repeated together, as they are, many times; a `timed` batch waits for its moment.
 
     `buffer` holds the answers of the last `run`, `places` the offset of each datagram in it: one tuple
-    for each exchange. NoUring where the kernel does not offer it.
+    for each exchange. NoUring where the kernel does not offer it; with `timed` one before
+    5.5 fails at the first `run`.
     """
 
-    def __init__(self, exchanges: Sequence[Exchange]) -> None:
+    def __init__(self, exchanges: Sequence[Exchange], *, timed: bool = False) -> None:
+        self._moment = mmap.mmap(-1, _MOMENT.size)
         self._messages = mmap.mmap(-1, max(1, sum(len(item.message) for item in exchanges)))
         self.buffer = memoryview(mmap.mmap(-1, max(1, sum(sum(item.lengths) for item in exchanges))))
         self.places: list[tuple[int, ...]] = []
         steps, results = self._steps(exchanges)
+        if timed:
+            wait = (_TIMEOUT, -1, _address(self._moment), 1, _ABSOLUTE)
+            steps, results = [wait, *steps], [_ELAPSED, *results]
         # A full ring at every call: then each step stands in the same entry each time.
         self._count = 1 << (len(steps) - 1).bit_length() if steps else 1
         idle = self._count - len(steps)
@@ -75,7 +86,8 @@ class Batch:
         for number, (code, descriptor, address, length, flags) in enumerate(
             [*steps, *[(_NOP, 0, 0, 0, 0)] * idle]
         ):
-            entry = _ENTRY.pack(code, 0, 0, descriptor, 0, address, length, flags, number)
+            link = _HARD_LINK if timed and number + 1 < self._count else 0
+            entry = _ENTRY.pack(code, link, 0, descriptor, 0, address, length, flags, number)
             self._entries[number * _ENTRY.size : (number + 1) * _ENTRY.size] = entry
 
     def _steps(self, exchanges: Sequence[Exchange]) -> tuple[list[tuple[int, int, int, int, int]], list[int]]:
@@ -118,8 +130,14 @@ class Batch:
         array = struct.pack(f"={self._count}I", *range(self._count))
         self._rings[submission[_ARRAY] : submission[_ARRAY] + len(array)] = array
 
-    def run(self) -> bool:
-        """Do all exchanges; return whether each answer came and had the length that was expected."""
+    def run(self, at_ns: int = 0) -> bool:
+        """Do all exchanges, those of a timed batch when the monotonic clock shows `at_ns`, at once when that
+        is past.
+
+        Return whether each answer came and had the length that was expected; a signal before the moment ends
+        the wait, and then none has come.
+        """
+        _MOMENT.pack_into(self._moment, 0, *divmod(at_ns, 1_000_000_000))
         start = self._tail
         self._tail = (start + self._count) & 0xFFFFFFFF
         _U32.pack_into(self._rings, self._sq_tail, self._tail)

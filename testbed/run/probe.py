@@ -135,10 +135,13 @@ def _reordering(order: Iterable[int | None], count: int) -> Callable[[tuple[int,
 
 
 class BatchReader:
-    """Reads what several readers read, with one system call and one unpacking. NoUring where it cannot."""
+    """Reads what several readers read, with one system call and one unpacking. NoUring where it cannot.
 
-    def __init__(self, readers: Sequence[QueueReader]) -> None:
-        self._batch = Batch([reader.exchange() for reader in readers])
+    One that is `timed` waits for the moment of its reading in that call.
+    """
+
+    def __init__(self, readers: Sequence[QueueReader], *, timed: bool = False) -> None:
+        self._batch = Batch([reader.exchange() for reader in readers], timed=timed)
         places: list[tuple[int, str]] = []
         order: list[int | None] = []
         for reader, starts in zip(readers, self._batch.places, strict=True):
@@ -147,10 +150,15 @@ class BatchReader:
                 places += [(start + offset, letter) for offset, letter in own]
         self._struct = _struct(places)
         self._reorder = _reordering(order, len(places))
+        if timed and not self._batch.run():
+            raise NoUring("this kernel's io_uring does not wait for a moment")
 
-    def read(self) -> tuple[int, ...]:
-        """Return the readers' values, one reader's after the other's."""
-        if not self._batch.run():
+    def read(self, at_ns: int = 0) -> tuple[int, ...]:
+        """Return the readers' values when the monotonic clock shows `at_ns`, one reader's after the other's.
+
+        LabError when an answer is not as expected, or none came because a signal ended the wait.
+        """
+        if not self._batch.run(at_ns):
             raise LabError(CHANGED)
         return self._reorder((*self._struct.unpack_from(self._batch.buffer), 0))
 
@@ -161,6 +169,20 @@ def reading(readers: Sequence[QueueReader]) -> Callable[[], tuple[int, ...]]:
         return BatchReader(readers).read
     except NoUring:
         return lambda: tuple(value for reader in readers for value in reader.read())
+
+
+def reading_at(readers: Sequence[QueueReader]) -> Callable[[int], tuple[int, ...]]:
+    """Return what waits until the monotonic clock shows a moment and then reads all queues, see `reading`."""
+    try:
+        return BatchReader(readers, timed=True).read
+    except NoUring:
+        at_once = reading(readers)
+
+    def then(at_ns: int) -> tuple[int, ...]:
+        sleep_until_ns(at_ns)
+        return at_once()
+
+    return then
 
 
 class RowFile:
@@ -209,7 +231,7 @@ class Probe:
             for t in plan.transfers
         }
         self._seen: dict[int, int] = {}
-        self._read = reading([*self._fabric, *self._hosts])
+        self._read = reading_at([*self._fabric, *self._hosts])
         self._files = {group: RowFile(record / layout.samples_rows(group)) for group in self._groups()}
         for group in self._files:
             self._write_header(group, rows=None)  # without one, the rows of a run that is killed say nothing
@@ -259,11 +281,16 @@ class Probe:
         interval, progress = self._plan.measure.interval_ns, self._plan.measure.progress_ns
         next_queues, next_progress = epoch_ns - interval, epoch_ns + progress
         while not self._stop:
-            sleep_until_ns(min(next_queues, next_progress))
-            now = time.monotonic_ns()
-            if now >= next_queues:
-                self._sample_queues(now - epoch_ns)
+            if next_queues <= next_progress:
+                values = self._values_at(next_queues)
+                if values is None:
+                    break
+                now = time.monotonic_ns()
+                self._note_queues(now - epoch_ns, values)
                 next_queues = _after(next_queues, interval, now)
+            else:
+                sleep_until_ns(next_progress)
+                now = time.monotonic_ns()
             if now >= next_progress:
                 self._sample_progress(now - epoch_ns)
                 next_progress = _after(next_progress, progress, now)
@@ -273,8 +300,16 @@ class Probe:
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stop = True
 
-    def _sample_queues(self, now_ns: int) -> None:
-        values = self._read()
+    def _values_at(self, moment_ns: int) -> tuple[int, ...] | None:
+        """Return the values of all queues at a moment; None when the end of the run came first."""
+        try:
+            return self._read(moment_ns)
+        except LabError:
+            if self._stop:
+                return None
+            raise
+
+    def _note_queues(self, now_ns: int, values: tuple[int, ...]) -> None:
         start = 0
         for group, readers in self._groups().items():
             end = start + len(layout.SAMPLE_FIELDS) * sum(len(reader.names) for reader in readers)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -26,9 +28,9 @@ def three() -> Iterator[list[Pair]]:
     yield from pairs(3)
 
 
-def batch_of(*exchanges: Exchange) -> Batch:
+def batch_of(*exchanges: Exchange, timed: bool = False) -> Batch:
     try:
-        return Batch(exchanges)
+        return Batch(exchanges, timed=timed)
     except NoUring as refused:
         pytest.skip(f"announced: no io_uring here: {refused}")
 
@@ -92,3 +94,38 @@ def test_a_ring_that_is_gone_is_an_error(three: list[Pair]) -> None:
     batch._ring = three[0][0].fileno()
     with pytest.raises(LabError, match=r"^io_uring took -1 of 1 calls: Operation not supported"):
         batch.run()
+
+
+def test_a_timed_batch_waits_and_then_asks_in_order(three: list[Pair]) -> None:
+    batch = batch_of(*(ask(pair, b"question", b"0000") for pair in three), timed=True)
+    for number in range(50):
+        for pair in three:
+            pair[1].send(b"%04d" % number)
+        moment = time.monotonic_ns() + 1_000_000
+        assert batch.run(moment)
+        assert time.monotonic_ns() >= moment
+        assert bytes(batch.buffer) == b"%04d" % number * 3
+        assert [pair[1].recv(10) for pair in three] == [b"question"] * 3
+
+
+def test_a_moment_that_is_past_is_no_wait(three: list[Pair]) -> None:
+    batch = batch_of(ask(three[0], b"q", b"four"), timed=True)
+    for _ in range(3):
+        three[0][1].send(b"four")
+        assert batch.run()
+    assert not batch.run()  # nothing was answered
+
+
+def test_a_signal_ends_the_wait_and_nothing_has_been_asked(three: list[Pair]) -> None:
+    batch = batch_of(ask(three[0], b"q", b"four"), timed=True)
+    three[0][1].send(b"four")
+    came: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _frame: came.append(number))
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        assert not batch.run(time.monotonic_ns() + 20_000_000_000)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert came == [signal.SIGALRM]
+    with pytest.raises(BlockingIOError):
+        three[0][1].recv(10, socket.MSG_DONTWAIT)

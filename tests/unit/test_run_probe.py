@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -101,8 +102,10 @@ class FakeBatch:
     """A batch whose answers are there already: those of `later`, one exchange after the other."""
 
     whole = True
+    moments: ClassVar[list[int]] = []
 
-    def __init__(self, exchanges: list[Exchange]) -> None:
+    def __init__(self, exchanges: list[Exchange], *, timed: bool) -> None:
+        self.timed = timed
         self.places: list[tuple[int, ...]] = []
         answers = b""
         for _ in exchanges:
@@ -110,12 +113,14 @@ class FakeBatch:
             answers += b"".join(LATER)
         self.buffer = memoryview(answers)
 
-    def run(self) -> bool:
+    def run(self, at_ns: int = 0) -> bool:
+        self.moments.append(at_ns)
         return self.whole
 
 
 def two_readers(monkeypatch: pytest.MonkeyPatch) -> list[QueueReader]:
     monkeypatch.setattr(probe, "Batch", FakeBatch)
+    monkeypatch.setattr(FakeBatch, "moments", [])
     monkeypatch.setattr(FakeNetlink, "fileno", lambda _self: 0)
     return [
         reader_of(FakeNetlink(LATER), "htb", links("leaf2-d1", "leaf1-spine2")),
@@ -140,11 +145,41 @@ def test_a_batch_whose_answers_have_changed_ends_the_run(monkeypatch: pytest.Mon
 def test_without_io_uring_each_reader_reads_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     readers = two_readers(monkeypatch)
 
-    def refused(_exchanges: object) -> None:
-        raise NoUring("Operation not permitted")
+    def refused(_exchanges: object, *, timed: bool) -> None:
+        raise NoUring(f"Operation not permitted, timed or not: {timed}")
 
     monkeypatch.setattr(probe, "Batch", refused)
     assert probe.reading(readers)() == readers[0].read() + readers[1].read()
+
+
+def test_a_reading_at_a_moment_waits_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = two_readers(monkeypatch)
+    monkeypatch.setattr(probe, "sleep_until_ns", lambda moment_ns: pytest.fail(f"slept until {moment_ns}"))
+    assert probe.reading_at(readers)(1234) == readers[0].read() + readers[1].read()
+    assert FakeBatch.moments == [0, 1234]  # whether it can wait was tried once
+
+
+def test_where_a_batch_cannot_wait_the_program_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = two_readers(monkeypatch)
+    slept: list[int] = []
+    monkeypatch.setattr(probe, "sleep_until_ns", slept.append)
+    monkeypatch.setattr(FakeBatch, "run", lambda self, at_ns=0: not self.timed)
+    assert probe.reading_at(readers)(1234) == readers[0].read() + readers[1].read()
+    assert slept == [1234]
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_no_answer_ends_the_sampling_only_when_it_was_to_end(stopped: bool) -> None:
+    def unanswered(_at_ns: int) -> tuple[int, ...]:
+        raise LabError(probe.CHANGED)
+
+    waiting = probe.Probe.__new__(probe.Probe)
+    waiting._read, waiting._stop = unanswered, stopped
+    if stopped:
+        assert waiting._values_at(1) is None
+    else:
+        with pytest.raises(LabError, match=probe.CHANGED):
+            waiting._values_at(1)
 
 
 def test_rows_are_little_endian_int64(tmp_path: Path) -> None:
