@@ -16,10 +16,11 @@ from pathlib import Path
 from testbed.lab.kernels import PROJECT
 
 FOLDERS = (
-    *("testbed/lab", "testbed/plan", "testbed/record", "testbed/run"),
+    *("testbed/lab", "testbed/plan", "testbed/record", "testbed/run", "testbed/bench"),
     *("topologies", "traffic", "controller"),
 )
-"""What a lab may import, with what stands directly in `testbed`: no analysis and no page is made there."""
+"""What a lab may import, with what stands directly in `testbed`: no analysis and no page is made there. The
+bench has entries of its own into a lab."""
 
 _BY_CONTENTS = (1).to_bytes(4, "little")
 """The flags of a compiled file that does not ask when its source was changed (PEP 552)."""
