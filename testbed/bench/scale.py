@@ -21,6 +21,7 @@ MOST_RUNS = 3
 """Runs of what takes up to a minute."""
 
 TRACE_REQUESTS = 10_000
+COMMAND = "testbed bench scale"
 LARGE = ("incast-64", "incast-256", "fabric-128", "trace-10k")
 FITTED = ("incast", "baseline", "roce-incast", "scheduler-skew", "pfc-incast", "average-lies")
 OTHERS = ("two-culprits", "rail-imbalance", "pfc-victim", "roce-feedback-too-late", "placement-no-gain")
@@ -50,16 +51,22 @@ class Cost:
 
 @dataclass(frozen=True)
 class Case:
-    """A scenario with some values changed, and what a person types for it."""
+    """A scenario with some values changed, and what a person types for it.
+
+    `typed` is that where it is not `run` with the same values: a trace that the bench writes into a temporary
+    folder is gone afterwards.
+    """
 
     name: str
     scenario: str
     overrides: tuple[str, ...] = ()
+    typed: str = ""
 
     @property
     def command(self) -> str:
         """The command for a person."""
-        return " ".join(["testbed run", self.scenario, *(f"--set {item}" for item in self.overrides)])
+        words = ["testbed run", self.scenario, *(f"--set {item}" for item in self.overrides)]
+        return self.typed or " ".join(words)
 
     def needs(self) -> Needs:
         """Return what the plan says beforehand."""
@@ -84,7 +91,7 @@ def traced(folder: Path, requests: int) -> Case:
     if not path.exists():
         path.write_text("".join(trace.lines(TRACE_REQUESTS)))
     overrides = (f"workload.requests.path={path}", f"workload.requests.limit={requests}")
-    return Case(f"trace of {requests:,}", str(EXAMPLES / "trace-10k.yaml"), overrides)
+    return Case(f"trace of {requests:,}", str(EXAMPLES / "trace-10k.yaml"), overrides, COMMAND)
 
 
 def measure(setting: Setting) -> Found:

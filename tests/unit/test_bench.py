@@ -254,6 +254,12 @@ def test_large_examples_are_as_large_as_they_say(tmp_path: Path) -> None:
     }
 
 
+def test_a_case_whose_trace_is_gone_afterwards_names_the_section_that_makes_it(tmp_path: Path) -> None:
+    case = scale.traced(tmp_path, 500)
+    assert case.overrides[0] == f"workload.requests.path={tmp_path}/trace.jsonl"
+    assert case.command == "testbed bench scale"
+
+
 def test_a_growing_series_doubles_hosts_and_keeps_what_each_moves(tmp_path: Path) -> None:
     series = growth._series(Setting(1, tmp_path, lambda text: None))
     assert [tuple(cases) for cases in series.values()] == [growth.HOSTS, growth.MEBIBYTES, growth.TRANSFERS]
