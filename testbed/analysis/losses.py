@@ -86,11 +86,6 @@ class TransferLoss:
         """Completion time beyond the wire time."""
         return self.fct_ns - self.wire_ns
 
-    @property
-    def avoidable_ns(self) -> float:
-        """What could have been better: the losses to links and to the sender."""
-        return sum(self.by_link.values()) + self.sender_ns
-
 
 def transfer_losses(record: Record) -> list[TransferLoss]:
     """Return the split of each completed transfer's loss, in the plan's order.

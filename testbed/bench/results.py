@@ -64,11 +64,7 @@ def read(folder: Path, section: str) -> Result | None:
         content = json.loads(path.read_text())
         version = content["format_version"]
         if version != FORMAT_VERSION:
-            raise InputError(
-                f"{path}: format {version}, expected {FORMAT_VERSION}; measure the section again"
-            )
+            raise InputError(f"{path}: format {version}, expected {FORMAT_VERSION}; {REMEDY}")
         return Result(section, from_json(content), content["made_with"])
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: no result of `testbed bench` ({error}); measure the section again"
-        ) from error
+        raise InputError(f"{path}: no result of `testbed bench` ({error}); {REMEDY}") from error

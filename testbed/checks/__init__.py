@@ -5,6 +5,5 @@ expectation is refused when the scenario is read.
 """
 
 from testbed.checks.expectations import Result, evaluate
-from testbed.scenario.expectation import Expectation, parse_expectation
 
-__all__ = ["Expectation", "Result", "evaluate", "parse_expectation"]
+__all__ = ["Result", "evaluate"]

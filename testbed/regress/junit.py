@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from xml.etree import ElementTree
 
-from testbed.regress.check import LAB, NOT_VALID, PASSED, Judged
+from testbed.regress.check import FAILED, NOT_VALID, PASSED, Judged
 from testbed.regress.text import golden_lines
 from testbed.screen import printable
 
@@ -59,7 +59,7 @@ def _add(case: _Element, kind: str, message: str, text: str = "") -> None:
 
 def _run(one: Judged) -> _Element:
     case = _case(one, "the run ends and its measurement is valid")
-    if one.outcome not in (PASSED, "FAILED"):
+    if one.outcome not in (PASSED, FAILED):
         _add(case, "failure" if one.outcome == NOT_VALID else "error", f"{one.outcome}: {one.reason}")
     return case
 
@@ -80,7 +80,7 @@ def _golden(one: Judged) -> Iterator[_Element]:
         return
     case = _case(one, "golden", f"{one.case.golden.path}:1")
     if one.golden is None:
-        _add(case, "error", f"{LAB if one.outcome == LAB else one.outcome}: not measured")
+        _add(case, "error", f"{one.outcome}: not measured")
     elif not one.golden.same:
         lines = golden_lines(one.golden)
         _add(case, "failure", lines[0], "\n".join(lines))

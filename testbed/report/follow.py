@@ -7,7 +7,7 @@ the stretch that limited the transfer just then, so a coloured area is time lost
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +65,7 @@ def _followed(row: TransferRow, loss: TransferLoss, bins: int, shown: bool) -> F
     label = f"Transfer {row.transfer.id}, {row.pair}: share of {format_rate(line_bps)} received over time"
     return Followed(
         row=row,
-        drawing=svg.drawing(bins, HEIGHT_UNITS, label, *_areas(share, cause, dict(lost)), class_="follow"),
+        drawing=svg.drawing(bins, HEIGHT_UNITS, label, *_areas(share, cause), class_="follow"),
         ticks=tuple(Tick(*label) for label in time_labels(start, end, 7)),
         rate=format_rate(line_bps),
         lost=lost,
@@ -97,7 +97,7 @@ def _per_bin(moments: Floats, amounts: Floats, edges_ns: Floats) -> Floats:
     return np.diff(np.interp(edges_ns, moments, total))
 
 
-def _areas(share: Floats, cause: Ints, lost_ns: Mapping[str, float]) -> list[Markup]:
+def _areas(share: Floats, cause: Ints) -> list[Markup]:
     """Draw what was received as one area, and what was missing as one for each cause that cost anything."""
     missing = np.rint((1 - share) * HEIGHT_UNITS).astype(np.int64)
     received = svg.element("path", class_="received", d=svg.filled_steps(missing, HEIGHT_UNITS))

@@ -111,7 +111,7 @@ def _held_percent(held: Spans | None, edges_ns: Floats) -> Ints:
 
 def draw_link(name: str, bins: LinkBins, queue: Queue | None, top_bytes: float, window: Window) -> LinkChart:
     """Draw a link on a queue axis that ends at `top_bytes`."""
-    thresholds = _thresholds(queue, top_bytes)
+    thresholds = _thresholds(queue)
     lines = [_level_line(value, top_bytes, kind) for _, value, kind in thresholds if value <= top_bytes]
     return LinkChart(
         queue=_two_curves(bins.queue, top_bytes, QUEUE_PX, _queue_label(name, bins, window), "queue", lines),
@@ -175,7 +175,7 @@ def _level_line(value: float, top: float, kind: str, height_px: int = QUEUE_PX) 
     return svg.element("path", class_=f"level {kind}", d=f"M0 {y:.1f}h100000")
 
 
-def _thresholds(queue: Queue | None, top_bytes: float) -> list[tuple[str, float, str]]:
+def _thresholds(queue: Queue | None) -> list[tuple[str, float, str]]:
     """Return the lines of a queue, lowest first; a host's own egress does not mark and has only its limit."""
     if queue is None:
         return []

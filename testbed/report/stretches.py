@@ -77,7 +77,6 @@ class Stretch:
     accused: bool
     links: int
     worst: str | None
-    worst_mean_utilisation: float | None
     drain_ns: float
     utilisation: Pair | None
     queue: Pair | None
@@ -103,7 +102,6 @@ def _stretch(segment: str, summary: Mapping[str, Any], longest_ns: float) -> Str
         accused=segment in {verdict["segment"], *(part["segment"] for part in verdict.get("culprits", ()))},
         links=len(links),
         worst=worst,
-        worst_mean_utilisation=links[worst]["utilisation"]["mean"] if worst else None,
         drain_ns=drain_ns(links[worst]) if worst else 0.0,
         utilisation=_utilisation(links, worst) if worst else None,
         queue=_queue(links, worst, longest_ns) if worst else None,

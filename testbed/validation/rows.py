@@ -12,7 +12,7 @@ class Row:
     """One comparison. It holds when `measured` is within `low` and `high` (both in `unit`).
 
     `expected` is the figure as its source gives it, in words; `why` says where the room around it comes from;
-    `note` explains a row that is known to fall short.
+    `note` says why there is no measurement.
     """
 
     name: str
@@ -53,10 +53,6 @@ class Row:
         for key in ("measured", "low", "high"):
             fields[key] = fields[key] if math.isfinite(fields[key]) else None
         return fields | {"tolerance": self.tolerance, "passed": self.passed}
-
-    def noted(self, note: str) -> Row:
-        """Return the row with an explanation."""
-        return replace(self, note=note)
 
 
 def about(

@@ -82,7 +82,7 @@ def test_one_hash_for_all_leaves_is_far_outside(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[str]]:
+def measured() -> dict[int, list[str]]:
     """The paths of a run by its seed; each seed is run when it is first asked for."""
     return {}
 

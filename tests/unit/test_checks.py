@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.checks import Expectation, Result, evaluate, parse_expectation
+from testbed.checks import Result, evaluate
+from testbed.scenario.expectation import Expectation, parse_expectation
 from testbed.scenario.expression import Constant, Key, Operation, Word
 
 SUMMARY: dict[str, Any] = {

@@ -61,7 +61,7 @@ def test_a_refusal_names_place_reason_and_remedy(number: int, words: str) -> Non
     assert (str(error), error.exit_code) == (f"runs/one: cannot be written: {words}", 3)
 
 
-def test_whether_a_folder_takes_more_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_a_folder_takes_more_is_tried(tmp_path: Path) -> None:
     assert refusal(tmp_path) is None
     (tmp_path / "tried.part").symlink_to("/dev/full")
     found = refusal(tmp_path)

@@ -222,9 +222,7 @@ def test_twice_the_same(runs: dict[str, Any], capsys: pytest.CaptureFixture[str]
     assert runs["plans"][0] == runs["plans"][1]
 
 
-def test_twice_but_not_the_same(
-    runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_twice_but_not_the_same(runs: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     counts = itertools.count()
     runs["edit"] = (layout.OUTCOMES, lambda outcomes: outcomes[0].update(retransmissions=next(counts)))
     assert cli.main(["run", "incast", "--twice"]) == 4

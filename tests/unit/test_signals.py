@@ -50,7 +50,7 @@ def test_what_follows_the_first_does_not_disturb_the_clearing_away() -> None:
     assert (ended(body).number, cleared) == (signal.SIGTERM, ["all of it"])
 
 
-def test_an_ignored_signal_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ignored_signal_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with termination():

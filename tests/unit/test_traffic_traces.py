@@ -128,7 +128,7 @@ def test_what_is_written_for_nixl_is_read_again(tmp_path: Path) -> None:
     ]
 
 
-def test_nothing_is_written_for_nixl_as_an_empty_list(tmp_path: Path) -> None:
+def test_nothing_is_written_for_nixl_as_an_empty_list() -> None:
     assert dict(nixl.files([], 4)) == {"metadata.yaml": "traffic_patterns: []\n"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,7 @@ def test_a_case_whose_runs_fail_is_a_row_that_says_why() -> None:
 
 FOUND = [
     Measured(CASES[0], (about("gaps.slow.frame", "a | gap", 1.004, 1, "ms", share=0.01, **WHY),)),
-    Measured(CASES[2], (at_most("marking.ramp.1", "marks", 3, 2, "%", **WHY).noted("because"),)),
+    Measured(CASES[2], (replace(at_most("marking.ramp.1", "marks", 3, 2, "%", **WHY), note="because"),)),
 ]
 
 
