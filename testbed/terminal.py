@@ -1,4 +1,4 @@
-"""What a person reads in the terminal: the plan, the progress of a run, and the table at its end.
+"""What a person reads in the terminal: the plan, and the table at the end of a run.
 
 Text only, at most 80 columns; nothing is computed here that is not in the plan or the summary.
 """

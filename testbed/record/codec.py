@@ -1,7 +1,7 @@
 """Reading the record's files: JSON objects and rows of int64, each with a sentence for what is wrong with it.
 
-Not the writer, which runs inside the lab without numpy, and no meaning of any number: the reader gives that.
-Called by `testbed.record.reader` only.
+Not the writing, and no meaning of any number: the reader gives that. Called by `testbed.record.reader`, and
+by what reads a summary without opening its record.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a result depends on besides scenario and seed: the lab's kernel and the packages it works with.
 
-The same here and there: the same bytes. Stands beside every golden. Called by `testbed.regress.golden`.
+The same here and there: the same bytes. Stands beside every golden. Called by `testbed check`.
 """
 
 from __future__ import annotations

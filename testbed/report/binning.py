@@ -2,7 +2,8 @@
 
 For each bin the largest value and the mean are kept: the largest so that a spike of a single sample still
 shows, the mean so that it does not pass for the usual state. Vectorised: a million samples take
-milliseconds. Knows nothing of links, records or drawing; called by `testbed.report.linkview`.
+milliseconds. Knows nothing of links, records or drawing; called by the chart modules and by the page of a
+comparison.
 
 All times are int64 or float64 nanoseconds in rising order. `edges_ns` has one value more than there are
 bins; a bin holds the samples from its left edge on to before its right edge, the last one also its right

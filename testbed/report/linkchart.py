@@ -1,7 +1,7 @@
 """The drawings of one link: its queue, its utilisation, its marks and drops, and a thumbnail of the queue.
 
 Takes binned values, gives inline SVG and where the labels beside it go. Which links are drawn, and in which
-order, is decided by `testbed.report.links`, the only caller.
+order, is decided by `testbed.report.links`, which calls it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The path as five stretches: time lost in each, and its worst link beside the average that hides it.
 
-Reads the summary only. Called by `testbed.report.page`.
+Reads the summary only. Called by `testbed.report.page`; the terminal takes the worst link from here.
 """
 
 from __future__ import annotations

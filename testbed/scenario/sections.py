@@ -1,4 +1,4 @@
-"""How the models declare their keys: each once, with default, range and meaning. Called by them alone."""
+"""How the models declare their keys: each once, with default, range and meaning."""
 
 from __future__ import annotations
 
