@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from itertools import zip_longest
-from pathlib import Path
 
 from testbed.errors import TestbedError
 from testbed.lab import kernels
@@ -35,7 +34,6 @@ UML_REAL = "uml/real"
 BACKENDS = (UML_VIRTUAL, UML_REAL, NATIVE)
 UML = (UML_VIRTUAL, UML_REAL)
 
-ROOT = Path(__file__).resolve().parent.parent
 SYSTEM_PYTHON = "/usr/bin/python3"
 
 # The guest's memory is a sparse file that grows with what the guest touches; below this a run of a
@@ -110,7 +108,7 @@ def _environment(machine: Machine) -> Iterator[Check]:
     remedy = f"install the package mininet, which {SYSTEM_PYTHON} imports ({SETUP})"
     yield checked("mininet", status == 0, output if status == 0 else "not importable", remedy, BACKENDS)
     yield _framework(machine, "os-ken", sys.executable, "os_ken.base.app_manager", BACKENDS)
-    ryu = str(ROOT / ".venv-ryu/bin/python")
+    ryu = str(kernels.PROJECT / ".venv-ryu/bin/python")
     # Not deeper than this: Ryu's own modules import only with what the controller adds to eventlet.
     yield _framework(machine, "ryu", ryu, "eventlet, ryu", ("controller framework ryu",))
 

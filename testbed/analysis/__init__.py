@@ -5,6 +5,6 @@ Nothing here touches the lab or the network. The report and the commands that ma
 """
 
 from testbed.analysis.losses import TransferLoss, transfer_losses
-from testbed.analysis.summary import summarise, transfers_csv, write_outputs
+from testbed.analysis.summary import summarise, write_outputs
 
-__all__ = ["TransferLoss", "summarise", "transfer_losses", "transfers_csv", "write_outputs"]
+__all__ = ["TransferLoss", "summarise", "transfer_losses", "write_outputs"]

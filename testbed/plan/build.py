@@ -13,8 +13,6 @@ from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
-from testbed.plan.codec import plan_hash
-from testbed.plan.dilation import dilated
 from testbed.plan.ideal import Flow, ideal_last_end_ns
 from testbed.plan.limits import check_limits
 from testbed.plan.model import (
@@ -49,8 +47,6 @@ from topologies.model import DEST_LANDING, Link, Nic
 from traffic.jobs import Serving
 from traffic.roce.geometry import wire_bytes as roce_wire_bytes
 from traffic.roce.packets import ROCE_PORT
-
-__all__ = ["build_plan", "dilated", "plan_hash", "routes_of", "wire_bytes"]
 
 SOURCE_PORT_FIRST = 20_000
 SOURCE_PORTS = 40_000

@@ -6,11 +6,10 @@ The same here and there: the same bytes. Stands beside every golden. Called by `
 from __future__ import annotations
 
 import platform
-import subprocess
 from collections.abc import Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 
 from testbed.lab.kernels import find_kernel
+from testbed.run.environment import debian_packages, installed
 
 PROGRAMS = ("openvswitch-switch", "iproute2", "mininet", "iperf3")
 """Debian packages whose programs take part in a run."""
@@ -27,7 +26,9 @@ def toolchain(backend: str, clock: str) -> Toolchain:
     `kernel key` is a hash of the kernel's source, configuration, changes and compiler. Raises MachineError
     when there is no kernel.
     """
-    found = {"python": ".".join(platform.python_version_tuple()[:2]), **_programs(), **_libraries()}
+    python = ".".join(platform.python_version_tuple()[:2])
+    libraries = {name: installed(name) or "none" for name in LIBRARIES}
+    found = {"python": python, **debian_packages(PROGRAMS), **libraries}
     if backend == "uml":
         kernel = find_kernel(clock)
         return {"kernel": kernel.version, "kernel key": kernel.key, **found}
@@ -40,22 +41,3 @@ def differing(golden: Toolchain, here: Toolchain) -> Iterator[str]:
         theirs, ours = golden.get(name, "none"), here.get(name, "none")
         if theirs != ours:
             yield f"{name} {theirs} (golden) and {ours} (here)"
-
-
-def _programs() -> dict[str, str]:
-    command = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *PROGRAMS]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return {}  # no Debian: the kernel and the libraries are known all the same
-    return dict(line.split(" ", 1) for line in done.stdout.splitlines() if not line.endswith(" "))
-
-
-def _libraries() -> dict[str, str]:
-    found = {}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "none"
-    return found

@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import MachineError
-from testbed.lab.kernels import SHIM_SOURCE, Kernel, find_kernel
+from testbed.lab.kernels import PROJECT, SHIM_SOURCE, Kernel, find_kernel
 from testbed.plan.model import Plan
 
 LIBRARIES = ("kv-testbed", "os-ken", "numpy", "pydantic", "jinja2", "pyyaml")
 PROGRAMS = ("openvswitch-switch", "iproute2", "mininet", "iperf3", "user-mode-linux")
 """Debian packages whose programs or kernel take part in a run."""
-
-PROJECT = Path(__file__).resolve().parents[2]
 
 
 def environment(
@@ -40,7 +38,7 @@ def environment(
         "clock": plan.clock,
         "framework": plan.framework,
         "kernel": _kernel(kernel),
-        "packages": {name: _version(name) for name in LIBRARIES} | _programs(),
+        "packages": {name: installed(name) for name in LIBRARIES} | debian_packages(PROGRAMS),
         "git": git_state(),
         "machine": {
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -61,7 +59,7 @@ def made_with() -> dict[str, str]:
         lab = "none"
     git = git_state()
     commit = "unknown" if git is None else git["commit"] + (" with changes" if git["dirty"] else "")
-    packages = {name: _version(name) for name in LIBRARIES[1:3]} | _programs()
+    packages = {name: installed(name) for name in LIBRARIES[1:3]} | debian_packages(PROGRAMS)
     return {
         "lab kernel": lab,
         "packages": ", ".join(f"{name} {text}" for name, text in packages.items() if text),
@@ -87,18 +85,19 @@ def _digest(path: Path) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
-def _version(package: str) -> str | None:
+def installed(package: str) -> str | None:
+    """Return the version of a Python package, None when it is not there."""
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def _programs() -> dict[str, str]:
-    """The versions of the distribution's packages; nothing where there is no dpkg."""
+def debian_packages(names: Sequence[str]) -> dict[str, str]:
+    """Return the versions of those of the distribution's packages that are there; nothing without dpkg."""
     if shutil.which("dpkg-query") is None:
         return {}
-    command = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *PROGRAMS]
+    command = ["dpkg-query", "-W", "-f", "${Package} ${Version}\n", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     pairs = [line.partition(" ") for line in done.stdout.splitlines()]
     return {name: text for name, _, text in pairs if text}

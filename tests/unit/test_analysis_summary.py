@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from testbed.analysis import summarise, transfer_losses, transfers_csv, write_outputs
-from testbed.analysis.summary import TRANSFER_COLUMNS
+from testbed.analysis import summarise, transfer_losses, write_outputs
+from testbed.analysis.summary import TRANSFER_COLUMNS, transfers_csv
 from testbed.record import layout
 from testbed.record.reader import Progress, Record
 from tests.support.synthetic import CASES, edit_json, hot_spine, incast, write_record

@@ -23,7 +23,8 @@ from controller.document import (
     read_document,
 )
 from controller.errors import DocumentError
-from testbed.plan.build import build_plan, dilated
+from testbed.plan.build import build_plan
+from testbed.plan.dilation import dilated
 from testbed.scenario import load_scenario
 from topologies import LeafSpine, build_leaf_spine
 from traffic import tcp_replay

@@ -50,7 +50,7 @@ CASES = [
     (
         {"answers": {"eventlet, ryu": (1, "")}},
         "ryu",
-        f"not importable by {doctor.ROOT}/.venv-ryu/bin/python",
+        f"not importable by {kernels.PROJECT}/.venv-ryu/bin/python",
         ("uml/virtual", "uml/real", "native"),
     ),
     ({"lacks": {"ovs-vsctl"}}, "ovs-vsctl", "not found", ()),
@@ -244,6 +244,6 @@ def test_the_ptrace_probe_reports_the_errno() -> None:
 def test_only_the_standard_library_and_what_asks_the_machine_are_imported() -> None:
     code = "import sys, testbed.doctor; print(sorted(m for m in sys.modules if m.split('.')[0] == 'testbed'))"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=doctor.ROOT, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=kernels.PROJECT, timeout=20)
     own = ["doctor", "errors", "lab", "lab.kernels", "lab.preflight", "machine"]
     assert done.stdout.strip() == str(["testbed", *(f"testbed.{name}" for name in own)])

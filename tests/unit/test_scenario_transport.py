@@ -8,8 +8,9 @@ import pytest
 
 from testbed.errors import InputError
 from testbed.lab.stages import landing_lines, stages_of
-from testbed.plan.build import build_plan, dilated
+from testbed.plan.build import build_plan
 from testbed.plan.codec import from_json, to_json
+from testbed.plan.dilation import dilated
 from testbed.plan.model import Plan
 from testbed.run.roce import lanes_of, settings_of
 from testbed.scenario import load_scenario
