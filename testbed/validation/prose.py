@@ -16,8 +16,9 @@ exits with 1 when a row falls short, and takes names and patterns: `testbed vali
 * **Marking** counts marks by the backlog that packets met. **DCTCP** compares its queue with the published
   model and with the hardware's samples in the data of mininet-tests.
 * **Collapse** is the goodput of a synchronised block when one timeout decides. **ECMP** and **closed
-  forms** are arithmetic. **Diagnosis** is the shipped scenarios' own answers; [diagnosis.md](diagnosis.md)
-  has ten seeds of each.
+  forms** are arithmetic. **DCQCN** is held against the paper's equations and its fluid model, **PFC**
+  against what pauses are for: nothing is dropped, and whoever stands behind a paused port waits.
+  **Diagnosis** is the shipped scenarios' own answers; [diagnosis.md](diagnosis.md) has ten seeds of each.
 """
 
 CANNOT = """\
@@ -27,7 +28,7 @@ CANNOT = """\
   interrupt is late, no switch's control plane is busy. A run is never slow for that reason, and never shows
   it.
 * **Many kernels.** All hosts and switches share one guest kernel and its TCP; differences between operating
-  systems, drivers or NIC firmware are not there. Checksums are not computed.
+  systems, drivers or NIC firmware are not there. Checksums of IP and TCP are not computed.
 * **A switch's chip.** Every port has a queue of its own with a fixed limit. Buffers shared between ports,
   their dynamic thresholds, cut-through forwarding and scheduling within the chip are not modelled.
 * **Clock skew.** All programs read one clock.
