@@ -31,7 +31,6 @@ class Outcome:
     receiver_congestion_control: str | None
     ecn: bool | None
     retransmissions: int
-    ce_bytes: int | None
     error: str | None
     roce: Mapping[str, Any] = field(default_factory=dict)
 
@@ -61,7 +60,6 @@ def _outcome(entry: Mapping[str, Any], dilation: float) -> Outcome:
         receiver_congestion_control=control.get("receiver"),
         ecn=entry.get("ecn"),
         retransmissions=entry.get("retransmissions") or 0,
-        ce_bytes=entry.get("ce_bytes"),
         error=entry.get("error"),
         roce=_scenario_times(entry.get("roce") or {}, dilation),
     )
@@ -76,7 +74,7 @@ def _scenario_times(facts: Mapping[str, Any], dilation: float) -> dict[str, Any]
 def unknown_outcome(transfer: Transfer) -> Outcome:
     """Return the outcome of a transfer the lab reported nothing about."""
     error = "the lab reported nothing about it"
-    return Outcome(transfer.id, transfer.start_ns, None, None, 0, None, None, None, 0, None, error)
+    return Outcome(transfer.id, transfer.start_ns, None, None, 0, None, None, None, 0, error)
 
 
 def _scenario_time(lab_ns: int, dilation: float) -> int:

@@ -71,7 +71,6 @@ OUTCOMES: Shape = [
         "congestion_control": OrNone({"sender": OrNone(str), "receiver": OrNone(str)}),
         "ecn": OrNone(bool),
         "retransmissions": OrNone(int),
-        "ce_bytes": OrNone(int),
         "error": OrNone(str),
         "releases": [[int]],
         "roce": OrNone(_ROCE),

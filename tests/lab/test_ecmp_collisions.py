@@ -13,32 +13,13 @@ import pytest
 from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.scenario import load_scenario
-from testbed.validation.ecmp import bounds, chance
+from testbed.validation.ecmp import bounds, chance, text_of
 from tests.support.command import predicted_paths, run, write_scenario
 
 SEEDS = 400
 RUNS = 20
 
-TEXT = """\
-name: tiny
-fabric:
-  leaves: {leaves}
-  spines: {spines}
-  hosts_per_leaf: 1
-  host_link: {{rate: 100gbit, delay: 1us}}
-  fabric_link: {{rate: 100gbit, delay: 1us}}
-hosts:
-  prefill: {{count: {flows}}}
-  decode: {{count: 1}}
-workload: {{requests: {{count: {flows}, kv_bytes: 64kib}}}}
-measure: {{interval: 5us, progress: 10us}}
-"""
-"""All is over after some 20 us, so queues are sampled often."""
 PAIRS = [(2, 2), (4, 4), (4, 8)]
-
-
-def text_of(flows: int, spines: int) -> str:
-    return TEXT.format(leaves=flows + 1, spines=spines, flows=flows)
 
 
 def collides(paths: list[str]) -> bool:
