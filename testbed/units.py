@@ -2,7 +2,7 @@
 
 Rates are bits per second, durations nanoseconds, sizes bytes. A number without a unit is refused, and
 so is one that is no whole number of the base unit. Ranges are the caller's business: the scenario's
-models, the command line and the expectations all come here.
+models and the expectations come here.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from testbed.plan.requests import has_ends, requests_of, scaled
 from testbed.plan.serving import PathFacts, preview
 from testbed.plan.system import is_served, serving_system
 from testbed.plan.wanted import Wanted, wanted_of, workload_of
-from testbed.scenario.lossless import LANDING_PART, pauses, xoff_bytes
+from testbed.scenario.lossless import ETHERNET_BYTES, LANDING_PART, pauses, xoff_bytes
 from testbed.scenario.models import Scenario
 from testbed.scenario.nics import End, Ends
 from testbed.scenario.placement import leaf_spine
@@ -52,7 +52,6 @@ SOURCE_PORT_FIRST = 20_000
 SOURCE_PORTS = 40_000
 """A source's transfers have the ports 20000 to 59999: below Linux's own choice (`lab.hosts`)."""
 
-ETHERNET_BYTES = 14
 IP_TCP_BYTES = 40
 TCP_OPTION_BYTES = 12
 """Timestamps, padded (RFC 7323), which Linux sends in every segment."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from testbed.analysis.losses import SENDER
 from testbed.errors import InputError
 from testbed.record import layout
 from testbed.record.codec import Damage, read_text
@@ -30,7 +31,6 @@ from testbed.scenario.problems import shown
 from topologies.model import SEGMENTS
 
 BINS = 240
-SENDER = "sender"
 
 _AGAIN = "make it again: testbed report"
 

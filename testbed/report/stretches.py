@@ -9,11 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from testbed.analysis.losses import SENDER
 from testbed.report.links import badness, drain_ns
 from topologies.model import SEGMENTS
-
-SENDER = "sender"
-"""What no stretch explains."""
 
 MEANING = {
     "source-rail": "prefill GPU to its NIC, and the NIC's link to the leaf",

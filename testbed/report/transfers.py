@@ -15,6 +15,7 @@ import numpy as np
 from markupsafe import Markup
 
 from testbed.analysis import TransferLoss
+from testbed.analysis.losses import SENDER
 from testbed.plan.model import Transfer
 from testbed.record.outcomes import Outcome
 from testbed.record.reader import Record
@@ -24,7 +25,6 @@ from testbed.report.binning import Ints
 from testbed.report.linkchart import Window
 from testbed.report.links import Tick
 from testbed.report.numbers import format_factor, format_ns
-from testbed.report.stretches import SENDER
 from topologies.model import SEGMENTS
 
 CDF_COLUMNS = 1000

@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from testbed.plan.budget import ACKS_PER_PACKET
 from testbed.plan.model import BackgroundFlow, Plan
 from testbed.plan.served import most_transfers
 from testbed.record import layout
 
 MIB = 1 << 20
-ACKS_PER_PACKET = 0.5
-"""Linux acknowledges every second full segment."""
-
 DRAIN_NS = 6_000_000
 """What is sampled before the first and after the last transfer."""
 

@@ -18,7 +18,7 @@ from topologies import Topology, build_leaf_spine
 from topologies.model import DEST_LANDING, Link
 
 REACTION_NS = 1_000
-"""How long a queue can be at XOFF before the agent sees it."""
+"""How long a queue can be at XOFF before the program that pauses sees it."""
 
 XOFF_PART = 4
 """XOFF where a scenario gives none: this part of the limit. The rest is headroom, for many ports."""
@@ -28,6 +28,8 @@ LANDING_PART = 2
 """XOFF of a landing: this part of hosts.decode.buffer."""
 
 ETHERNET_BYTES = 14
+"""The Ethernet header, which queues count; preamble, gap and FCS they do not."""
+
 FRAMES = 2
 """A frame that has begun is sent to its end, both where the pause is sent and where it arrives."""
 

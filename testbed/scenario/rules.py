@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from testbed.scenario import lossless, serving_rules, workload_rules
 from testbed.scenario.expectation import Expectation, parse_expectation
 from testbed.scenario.expression import Key, Word
+from testbed.scenario.lossless import ETHERNET_BYTES
 from testbed.scenario.models import Background, Pin, Queue, Scenario, Transfer
 from testbed.scenario.nic_rules import leaves_of, nic_number_problems, nic_problems
 from testbed.scenario.placement import landing_rate_bps, leaf_spine, place_hosts
@@ -19,9 +20,6 @@ from testbed.scenario.transport import transport_problems
 from testbed.scenario.tree import Path
 from testbed.units import format_bytes, format_rate
 from topologies import build_leaf_spine
-
-ETHERNET_BYTES = 14
-"""The Ethernet header, which queues count; preamble, gap and FCS they do not."""
 
 FEW = 12
 """So many names are listed in a message."""
