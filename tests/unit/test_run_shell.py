@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import subprocess
 import termios
 import time
@@ -68,13 +69,18 @@ class Ends:
     def says(self, text: str) -> str:
         """Let the lab print; return what the person sees."""
         os.write(self.inside, text.encode())
+        select.select([self.lab], [], [], 5)  # a terminal hands on what is written when the kernel gets to it
         self.pause()
         os.write(self.fds[1], b"|")
-        return os.read(self.person, 1000).decode().removesuffix("|")
+        seen = b""
+        while not seen.endswith(b"|"):
+            seen += os.read(self.person, 1000)
+        return seen.decode().removesuffix("|")
 
     def types(self, keys: str) -> str:
         """Let the person type; return what the lab reads."""
         os.write(self.person, keys.encode())
+        select.select([self.fds[1]], [], [], 5)
         self.pause()
         return os.read(self.inside, 1000).decode()
 
