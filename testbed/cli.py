@@ -22,9 +22,11 @@ from testbed.progress import Progress, write
 from testbed.record.files import REFUSALS, refused
 from testbed.screen import printable, say, shortened
 from testbed.signals import scratch_folder, termination
+from testbed.units import whole_number
 
 RUNS = Path("runs")
-SEED_MAX = 2**63 - 1
+SEED = whole_number(0, 2**63 - 1)
+"""Reads a seed of the command line."""
 DAMAGE_NAMED = 3
 """So many damaged files of a record are named in an error; the report has all."""
 
@@ -69,14 +71,18 @@ def build_parser() -> argparse.ArgumentParser:
         help="write what leaves through a link as pcapng",
     )
     run.add_argument(
-        "--snaplen", metavar="BYTES", type=_snaplen, default=65_535, help="bytes kept of each captured packet"
+        "--snaplen",
+        metavar="BYTES",
+        type=whole_number(64, 65_535),
+        default=65_535,
+        help="bytes kept of each captured packet",
     )
     add_run_options(run)
     shell = _add(commands, "shell", "Mininet's prompt in the running lab of a scenario", _shell)
     _add_scenario(shell)
     report = _add(commands, "report", "analysis and page again, from a record", _report, as_json=True)
     report.add_argument("record", metavar="DIR", type=Path, help="a record's folder")
-    add_commands(partial(_add, commands), _seed)
+    add_commands(partial(_add, commands), SEED)
     add_validation(partial(_add, commands))
     add_rerun(partial(_add, commands))
     add_clocks(partial(_add, commands))
@@ -103,23 +109,9 @@ def _add_scenario(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="change one value of the scenario"
     )
-    parser.add_argument("--seed", type=_seed, default=1, help="chooses everything random (default 1)")
+    parser.add_argument("--seed", type=SEED, default=1, help="chooses everything random (default 1)")
     parser.add_argument("--backend", choices=["auto", "native", "uml"], default="auto")
     parser.add_argument("--clock", choices=["virtual", "real"], help="default: virtual where it can be had")
-
-
-def _seed(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else -1
-    if not 0 <= value <= SEED_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 0 to {SEED_MAX}")
-    return value
-
-
-def _snaplen(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if not 64 <= value <= 65_535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 64 to 65535")
-    return value
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

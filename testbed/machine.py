@@ -56,11 +56,15 @@ class Machine:
         """The names in a folder, sorted."""
         return sorted(path.name for path in Path(folder).glob("*"))
 
+    def guest_memory_folders(self) -> list[str]:
+        """Those that may hold a guest's memory file, writable and exec, the best first."""
+        candidates = (os.environ.get("TMPDIR"), "/dev/shm", "/tmp")
+        return [folder for folder in candidates if folder and _takes_executables(folder)]
+
     def guest_memory_folder(self, need_bytes: int) -> str | None:
         """Where the lab puts the guest's memory file: the first of these that is writable, exec and has the
         room; the first that is writable and exec where none has."""
-        candidates = (os.environ.get("TMPDIR"), "/dev/shm", "/tmp")
-        usable = [folder for folder in candidates if folder and _takes_executables(folder)]
+        usable = self.guest_memory_folders()
         roomy = [folder for folder in usable if self.free_bytes(folder) >= need_bytes]
         return next(iter(roomy or usable), None)
 

@@ -2,14 +2,15 @@
 
 Rates are bits per second, durations nanoseconds, sizes bytes. A number without a unit is refused, and
 so is one that is no whole number of the base unit. Ranges are the caller's business: the scenario's
-models and the expectations come here.
+models and the expectations come here. So do the command lines, with their whole numbers.
 """
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 RATE_UNITS: Mapping[str, int] = {
@@ -122,3 +123,19 @@ def _format(value: int, larger: tuple[str, ...], units: Mapping[str, int], base:
             whole, decimals = divmod(thousandths, 1000)
             return f"{whole}.{decimals:03}".rstrip("0").rstrip(".") + unit
     return f"{value}{base}"
+
+
+def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
+    """Return what reads a whole number of a command line, from `least` to `most` (None: any).
+
+    What it returns raises argparse.ArgumentTypeError for anything else.
+    """
+    wanted = f"from {least} on" if most is None else f"from {least} to {most}"
+
+    def read(text: str) -> int:
+        value = int(text) if text.isascii() and text.isdigit() else least - 1
+        if value < least or (most is not None and value > most):
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number {wanted}")
+        return value
+
+    return read

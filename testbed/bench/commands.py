@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from testbed.errors import InputError
 from testbed.progress import Progress
+from testbed.units import whole_number
 
 if TYPE_CHECKING:
     from testbed.bench.results import Result
@@ -25,7 +26,9 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
     bench = add("bench", "what the testbed costs in seconds and memory", _bench, as_json=True)
     bench.add_argument("names", metavar="SECTION", nargs="*", help="what to measure (default: everything)")
     bench.add_argument("--list", action="store_true", help="print the sections and measure nothing")
-    bench.add_argument("--runs", type=_count, default=RUNS, help=f"runs of each measurement (default {RUNS})")
+    bench.add_argument(
+        "--runs", type=whole_number(1), default=RUNS, help=f"runs of each measurement (default {RUNS})"
+    )
     bench.add_argument(
         "--results", type=Path, metavar="DIR", help="keep each section's figures there, as JSON"
     )
@@ -33,13 +36,6 @@ def add_commands(add: Callable[..., argparse.ArgumentParser]) -> None:
         "--page", type=Path, metavar="FILE", help="write a page of all sections that --results has"
     )
     bench.add_argument("--measured", action="store_true", help="measure nothing: show what --results has")
-
-
-def _count(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
-    return value
 
 
 def _bench(options: argparse.Namespace) -> int:

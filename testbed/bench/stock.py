@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from testbed.lab.mininet_net import PlanTopo
 from testbed.lab.ovs import start_daemons
 from testbed.lab.system import power_off
 from testbed.plan.codec import from_json
@@ -26,24 +27,16 @@ with warnings.catch_warnings():
     from mininet.link import TCLink
     from mininet.net import Mininet
     from mininet.node import Host, OVSSwitch
-    from mininet.topo import Topo
 
 LINK = {"bw": 1000, "delay": "1us", "max_queue_size": 1000}
 
 
-class StockTopo(Topo):
-    """The plan's topology with the parameters that `TCLink` knows."""
+class StockTopo(PlanTopo):
+    """The plan's topology, whose links have the parameters that `TCLink` knows."""
 
-    def build(self, plan: Plan) -> None:
-        """Add every host, switch and cable under its name in the plan."""
-        for host in plan.topology.hosts:
-            self.addHost(host.name, ip=f"{host.ip}/8", mac=host.mac)
-        for switch in plan.topology.switches:
-            self.addSwitch(switch.name, dpid=f"{switch.dpid:016x}")
-        nics = plan.topology.nics
-        for there, back in zip(plan.topology.links[::2], plan.topology.links[1::2], strict=True):
-            here = nics[there.src].host if there.src in nics else there.src
-            self.addLink(here, there.dst, intfName1=there.name, intfName2=back.name, **LINK)
+    def addLink(self, *ends: str, **names: Any) -> Any:  # Mininet's name
+        """Add a cable with a rate, a delay and a queue."""
+        return super().addLink(*ends, **names, **LINK)
 
 
 def bring_up(plan: Plan, log_dir: Path, progress: Progress) -> None:

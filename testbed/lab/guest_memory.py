@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.errors import LabError, MachineError
+from testbed.machine import Machine
 
 MIB = 1 << 20
 
@@ -110,8 +111,8 @@ def memory_dir(need_bytes: int = 0) -> Path:
 
     Raises MachineError when neither TMPDIR, /dev/shm nor /tmp does.
     """
-    found = {name: os.statvfs(name) for name in _memory_folders()}
-    room = {name: status.f_bavail * status.f_frsize for name, status in found.items()}
+    machine = Machine()
+    room = {name: machine.free_bytes(name) for name in machine.guest_memory_folders()}
     for name, room_bytes in room.items():
         if room_bytes >= need_bytes:
             return Path(name)
@@ -124,12 +125,3 @@ def memory_dir(need_bytes: int = 0) -> Path:
         f"the guest's memory file takes up to {need_bytes >> 20} MiB, but {free}: point TMPDIR at a folder "
         "with more room, or enlarge /dev/shm (mount -o remount,size=..., docker run --shm-size)"
     )
-
-
-def _memory_folders() -> list[str]:
-    """Return the folders that may hold a guest's memory file, the best first."""
-    return [
-        name
-        for name in (os.environ.get("TMPDIR"), "/dev/shm", "/tmp")
-        if name and os.access(name, os.W_OK) and not os.statvfs(name).f_flag & os.ST_NOEXEC
-    ]

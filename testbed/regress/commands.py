@@ -22,8 +22,11 @@ from testbed.errors import (
 )
 from testbed.progress import Progress
 from testbed.screen import say
+from testbed.units import whole_number
 
 RUNS = Path("runs")
+COUNT = whole_number(1, 10_000)
+"""Reads a number of runs or seeds."""
 
 Add = Callable[..., argparse.ArgumentParser]
 
@@ -67,18 +70,10 @@ def _add_runs(parser: argparse.ArgumentParser, seed: Callable[[str], int]) -> No
         "--set", metavar="KEY=VALUE", action="append", default=[], help="change one value of each scenario"
     )
     parser.add_argument("--seed", type=seed, default=1, help="the first seed (default 1)")
-    parser.add_argument("--seeds", type=count, default=1, metavar="N", help="so many seeds (default 1)")
+    parser.add_argument("--seeds", type=COUNT, default=1, metavar="N", help="so many seeds (default 1)")
     parser.add_argument("--backend", choices=["auto", "native", "uml"], default="auto")
     parser.add_argument("--clock", choices=["virtual", "real"], help="default: virtual where it can be had")
-    parser.add_argument("--jobs", type=count, metavar="N", help="runs side by side (default: what fits)")
-
-
-def count(text: str) -> int:
-    """Read a number of runs or seeds; argparse.ArgumentTypeError when it is none."""
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if not 1 <= value <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 10000")
-    return value
+    parser.add_argument("--jobs", type=COUNT, metavar="N", help="runs side by side (default: what fits)")
 
 
 class _Clock:

@@ -15,6 +15,7 @@ from testbed.progress import Progress
 from testbed.run.capture import Captures
 from testbed.screen import say
 from testbed.signals import scratch_folder
+from testbed.units import whole_number
 
 Add = Callable[..., argparse.ArgumentParser]
 SEEDS_MOST = 10_000
@@ -31,15 +32,12 @@ def add_run_options(run: argparse.ArgumentParser) -> None:
     """Add the options of `run` that make more than one run."""
     several = run.add_mutually_exclusive_group()
     several.add_argument("--twice", action="store_true", help="run it again: are the results the same bytes?")
-    several.add_argument("--seeds", type=_count, metavar="N", default=1, help="N seeds from --seed on")
-    run.add_argument("--jobs", type=_count, metavar="N", help="with --seeds: runs side by side")
-
-
-def _count(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if not 1 <= value <= SEEDS_MOST:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to {SEEDS_MOST}")
-    return value
+    several.add_argument(
+        "--seeds", type=whole_number(1, SEEDS_MOST), metavar="N", default=1, help="N seeds from --seed on"
+    )
+    run.add_argument(
+        "--jobs", type=whole_number(1, SEEDS_MOST), metavar="N", help="with --seeds: runs side by side"
+    )
 
 
 # ---- rerun ----------------------------------------------------------------------------

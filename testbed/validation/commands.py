@@ -12,6 +12,7 @@ from typing import Any
 
 from testbed.errors import ExpectationError, InputError
 from testbed.progress import Progress
+from testbed.units import whole_number
 
 Add = Callable[..., argparse.ArgumentParser]
 
@@ -25,19 +26,14 @@ def add_commands(add: Add) -> None:
     validate.add_argument("--quick", action="store_true", help="only what fits into about two minutes")
     validate.add_argument("--list", action="store_true", help="print the measurements and run nothing")
     validate.add_argument(
-        "--seeds", type=_count, default=1, help="seeds 1 to N where chance has a say (default 1)"
+        "--seeds", type=whole_number(1), default=1, help="seeds 1 to N where chance has a say (default 1)"
     )
-    validate.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, help="runs side by side")
+    validate.add_argument(
+        "--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="runs side by side"
+    )
     validate.add_argument(
         "--page", type=Path, metavar="FILE", help="write the table as a page of documentation"
     )
-
-
-def _count(text: str) -> int:
-    value = int(text) if text.isascii() and text.isdigit() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 on")
-    return value
 
 
 def _validate(options: argparse.Namespace) -> int:

@@ -9,18 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import SMALL, Machine, manifest, run, write_scenario
-
-SLOW = (
-    SMALL.split("workload:")[0]
-    + """\
-workload:
-  transfers:
-  - {from: p1, to: d1, bytes: 4mib, rate: 10mbit}
-measure: {interval: 10ms, progress: 10ms}
-"""
-)
-"""One transfer of more than two seconds, after which it is given up; virtual time makes them short."""
+from tests.support.command import SLOW, Machine, manifest, run, write_scenario
 
 ROOT = Path(__file__).parents[2]
 KILLER = ROOT / "tests/data/guest/killer.py"

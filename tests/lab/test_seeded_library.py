@@ -22,20 +22,13 @@ from testbed.plan.build import build_plan
 from testbed.run.launch import run_plan
 from testbed.scenario import load_scenario
 from testbed.scenario.dump import scenario_yaml
-from tests.support.command import SMALL, manifest, write_scenario
+from tests.support.command import SLOW, manifest, write_scenario
 
 pytestmark = pytest.mark.ovs
 
-SLOW = (
-    SMALL.split("workload:")[0]
-    + """\
-workload:
-  transfers:
-  - {from: p1, to: d1, bytes: 4mib, rate: 10mbit}
-  background:
-  - {from: p2, to: d1, protocol: udp, rate: 10mbit, duration: 3s}
-measure: {interval: 10ms, progress: 10ms}
-"""
+WITH_BACKGROUND = SLOW.replace(
+    "measure:",
+    "  background:\n  - {from: p2, to: d1, protocol: udp, rate: 10mbit, duration: 3s}\nmeasure:",
 )
 
 IN_THE_GUEST = """#!/bin/sh
@@ -123,7 +116,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(job, "controller_python", lambda framework: str(folder / "python"))
         patch.setattr(uml, "_environment", given)
-        scenario = load_scenario(str(write_scenario(folder, SLOW)))
+        scenario = load_scenario(str(write_scenario(folder, WITH_BACKGROUND)))
         plan = build_plan(scenario, seed=1, backend="uml", clock="virtual")
         run_plan(plan, scenario_yaml(scenario), folder / "record", told)
     assert manifest(folder / "record")["status"] == "complete"

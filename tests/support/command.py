@@ -48,6 +48,17 @@ workload:
 """
 """Two prefill hosts on leaf1 send 4 MiB each to d1 on leaf2 at once: an incast of half a millisecond."""
 
+SLOW = (
+    SMALL.split("workload:")[0]
+    + """\
+workload:
+  transfers:
+  - {from: p1, to: d1, bytes: 4mib, rate: 10mbit}
+measure: {interval: 10ms, progress: 10ms}
+"""
+)
+"""One transfer of more than two seconds, after which it is given up; virtual time makes them short."""
+
 ONE_LEAF = [
     "fabric.leaves=1", "fabric.spines=1", "hosts.prefill.leaves=[1]", "hosts.decode.leaves=[1]",
 ]  # fmt: skip
