@@ -7,9 +7,10 @@ program that starts the run.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ LOOK = """
 import contextlib, glob
 for process in glob.glob("/proc/[0-9]*"):
     for name in ("cmdline", "environ", "maps"):
-        with contextlib.suppress(ProcessLookupError):  # a thread of the kernel has no memory
+        with contextlib.suppress(OSError):  # a thread of the kernel has no memory, another has ended meanwhile
             text = open(f"{process}/{name}", errors="replace").read()
             print(f"process {text}" if name == "cmdline" else text)
 """
@@ -67,10 +68,12 @@ class Seen:
 
 
 def _descendants(of: int) -> Iterator[int]:
-    for task in Path(f"/proc/{of}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield int(child)
-            yield from _descendants(int(child))
+    """Walk through all that a process started; what ends meanwhile is left out."""
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{of}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield int(child)
+                yield from _descendants(int(child))
 
 
 def _look(process: int) -> Seen:
@@ -79,6 +82,13 @@ def _look(process: int) -> Seen:
     return Seen(
         os.readlink(place / "exe"), b"LD_PRELOAD" in environment, "shim" in (place / "maps").read_text()
     )
+
+
+def _living(processes: Iterable[int]) -> Iterator[Seen]:
+    """Look at processes; one that ends while it is looked at has nothing to show."""
+    for process in processes:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            yield _look(process)
 
 
 @dataclass
@@ -105,7 +115,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
     def told(step: str, _seconds: float) -> None:
         if step == "traffic":
-            machine.extend(_look(process) for process in _descendants(os.getpid()))
+            machine.extend(_living(_descendants(os.getpid())))
 
     environment = uml._environment
 

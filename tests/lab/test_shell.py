@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import Machine, command, processes_in, wait_for, write_scenario
+from tests.support.command import Machine, command, processes_in, state_of, wait_for, write_scenario
 from tests.support.terminal import Terminal, terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.ovs]
@@ -96,10 +96,7 @@ def test_a_pulled_cable_loses_packets_and_the_host_keeps_its_routes(transcript: 
 
 def frozen(folder: Path) -> bool:
     """Whether the guest, which works in a folder below, is stopped."""
-    states = [
-        Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] for pid in processes_in(folder)
-    ]
-    return "T" in states
+    return "T" in [state_of(pid) for pid in processes_in(folder)]
 
 
 def shell(folder: Path, *words: str) -> list[str]:

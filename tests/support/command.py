@@ -210,6 +210,14 @@ def _processes() -> Iterator[tuple[int, Path, str]]:
                 continue  # it has ended, or is somebody else's
 
 
+def state_of(pid: int) -> str:
+    """Return a process's state, one letter as in /proc/PID/stat; X when it is no longer there."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
+
+
 def child_of(pid: int) -> int:
     """Return the only child of a process."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

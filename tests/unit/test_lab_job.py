@@ -14,6 +14,7 @@ import pytest
 from testbed.errors import DeadlineError, LabError, MachineError, ReadbackError
 from testbed.lab import job as job_module
 from testbed.lab.job import Job, controller_python, end_group, inside_python, prepare, result, watch
+from tests.support.command import state_of
 
 
 def make_job(folder: Path, deadline_s: float = 30.0, told: list[str] | None = None) -> Job:
@@ -151,11 +152,7 @@ def test_ending_a_group_that_has_ended_is_fine() -> None:
 def gone(pid: int) -> bool:
     """Whether a process has ended, or ends within two seconds (a zombie has)."""
     for _ in range(200):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return True
-            os.kill(pid, 0)
-        except (ProcessLookupError, FileNotFoundError):
+        if state_of(pid) in "XZ":
             return True
         time.sleep(0.01)
     return False

@@ -17,6 +17,7 @@ import pytest
 from testbed.errors import InputError
 from testbed.lab.prompt_words import HERE
 from testbed.run.shell import Follower, Relay, read_commands
+from tests.support.command import state_of
 
 
 class Stream(io.StringIO):
@@ -88,7 +89,7 @@ class Ends:
         self.relay.pause(self.process, 0.02)
 
     def state(self) -> str:
-        return Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        return state_of(self.process.pid)
 
     def settles(self, state: str) -> bool:
         """Whether the lab's process comes into a state within a second."""
