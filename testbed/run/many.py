@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.machine import Machine
 from testbed.record import layout
 from testbed.signals import how_ended, termination
 
@@ -108,10 +109,10 @@ def run_task(task: Task) -> Ended:
     return Children().run(task)
 
 
-def default_jobs() -> int:
-    """Return how many runs this machine holds side by side: one for each processor, as far as memory goes."""
-    pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(os.cpu_count() or 1, pages // (MEMORY_MB << 20)))
+def default_jobs(machine: Machine | None = None) -> int:
+    """Return how many runs a machine holds side by side: one for each processor, as far as memory goes."""
+    processors, available = os.cpu_count() or 1, (machine or Machine()).available_memory_bytes()
+    return processors if available is None else max(1, min(processors, available // (MEMORY_MB << 20)))
 
 
 def seconds_left(seconds: Iterable[float], remaining: int, jobs: int) -> float:

@@ -29,7 +29,7 @@ def add_commands(add: Add) -> None:
         "--seeds", type=whole_number(1), default=1, help="seeds 1 to N where chance has a say (default 1)"
     )
     validate.add_argument(
-        "--jobs", type=whole_number(1), default=os.cpu_count() or 1, help="runs side by side"
+        "--jobs", type=whole_number(1), metavar="N", help="runs side by side (default: what fits)"
     )
     validate.add_argument(
         "--page", type=Path, metavar="FILE", help="write the table as a page of documentation"
@@ -68,6 +68,7 @@ def _require_kernel() -> None:
 
 def _table(options: argparse.Namespace, chosen: Any) -> int:
     from testbed.run.environment import made_with
+    from testbed.run.many import default_jobs
     from testbed.validation.page import page, table_text
     from testbed.validation.suite import measure
 
@@ -77,7 +78,7 @@ def _table(options: argparse.Namespace, chosen: Any) -> int:
         word = "holds" if done.passed else "FALLS SHORT"
         progress.step(f"{count} of {total}: {done.case.name} {word}", time.monotonic() - started)
 
-    found = measure(chosen, options.jobs, options.seeds, tell)
+    found = measure(chosen, options.jobs or default_jobs(), options.seeds, tell)
     progress.end()
     rows = [row for measured in found for row in measured.rows]
     print(json.dumps([row.as_json() for row in rows], indent=1) if options.json else table_text(found))
@@ -102,6 +103,7 @@ def _command(options: argparse.Namespace) -> str:
 
 def _diagnosis(options: argparse.Namespace, scenarios: list[str]) -> int:
     """Print the confusion matrix."""
+    from testbed.run.many import default_jobs
     from testbed.terminal import table
     from testbed.validation.diagnosis import cases, diagnose, matrix, page, right
 
@@ -112,7 +114,7 @@ def _diagnosis(options: argparse.Namespace, scenarios: list[str]) -> int:
         elapsed_s = time.monotonic() - started
         progress.step(f"{count} of {total}: {case.scenario}, seed {case.seed}: {named}", elapsed_s)
 
-    answers = diagnose(cases(options.seeds, scenarios), options.jobs, tell)
+    answers = diagnose(cases(options.seeds, scenarios), options.jobs or default_jobs(), tell)
     progress.end()
     rows = matrix(answers)
     print(json.dumps(rows) if options.json else "\n".join(table(rows[0], rows[1:], indent="")))

@@ -44,7 +44,7 @@ LOOK = """
 import contextlib, glob
 for process in glob.glob("/proc/[0-9]*"):
     for name in ("cmdline", "environ", "maps"):
-        with contextlib.suppress(OSError):  # a thread of the kernel has no memory, another has ended meanwhile
+        with contextlib.suppress(OSError):  # a kernel thread has no memory; others end meanwhile
             text = open(f"{process}/{name}", errors="replace").read()
             print(f"process {text}" if name == "cmdline" else text)
 """

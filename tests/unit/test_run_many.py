@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.machine import Machine
 from testbed.run import many
 from testbed.run.many import Ended, Task, default_jobs, run_many, seconds_left
 from testbed.signals import OUT_OF_MEMORY, Aborted
@@ -178,11 +179,11 @@ def test_time_left_is_that_of_the_rest_at_the_mean_so_far() -> None:
     assert seconds_left([5.0], 0, 2) == 0.0
 
 
-def test_jobs_fit_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("mebibytes", "jobs"), [(3 << 10, 6), (100, 1), (1 << 20, 8), (None, 8)])
+def test_jobs_fit_the_machine(mebibytes: int | None, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Described(Machine):
+        def available_memory_bytes(self) -> int | None:
+            return None if mebibytes is None else mebibytes << 20
+
     monkeypatch.setattr(many.os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(many.os, "sysconf", lambda name: 4096 if "SIZE" in name else (3 << 30) // 4096)
-    assert default_jobs() == 6
-    monkeypatch.setattr(many.os, "sysconf", lambda name: 4096 if "SIZE" in name else 1000)
-    assert default_jobs() == 1
-    monkeypatch.setattr(many.os, "sysconf", lambda name: 1 << 30)
-    assert default_jobs() == 8
+    assert default_jobs(Described()) == jobs

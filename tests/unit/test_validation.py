@@ -11,7 +11,8 @@ import pytest
 
 from testbed import cli
 from testbed.errors import InputError, LabError
-from testbed.validation import commands, suite
+from testbed.run import many
+from testbed.validation import commands, diagnosis, suite
 from testbed.validation.bench import Bench
 from testbed.validation.cases import Case, select
 from testbed.validation.page import listing, page, table_text
@@ -190,6 +191,20 @@ def test_the_command_as_json_and_as_a_page(
     assert cli.main(["validate", "--quick", "--json", "--page", str(target)]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["gaps.fast"]
     assert "Made by `testbed validate --quick`; do not edit. 1 of 1 rows hold." in target.read_text()
+
+
+@pytest.mark.parametrize(("words", "jobs"), [([], 5), (["--jobs", "3"], 3)])
+def test_what_fits_runs_side_by_side(
+    few: list[Case], monkeypatch: pytest.MonkeyPatch, words: list[str], jobs: int
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(many, "default_jobs", lambda: 5)
+    monkeypatch.setattr(suite, "measure", lambda _cases, at_once, *_: asked.append(at_once) or [])
+    monkeypatch.setattr(diagnosis, "diagnose", lambda _cases, at_once, _tell: asked.append(at_once) or [])
+    assert cli.main(["validate", "gaps", *words]) == 0
+    monkeypatch.setattr(suite, "ALL", (case("diagnosis.incast"),))
+    assert cli.main(["validate", "diagnosis", *words]) == 0
+    assert asked == [jobs, jobs]
 
 
 def test_a_list_measures_nothing(few: list[Case], capsys: pytest.CaptureFixture[str]) -> None:
