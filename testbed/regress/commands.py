@@ -28,6 +28,9 @@ RUNS = Path("runs")
 COUNT = whole_number(1, 10_000)
 """Reads a number of runs or seeds."""
 
+PLANNING_TOLD_S = 2
+"""A sweep says so often how much of it is planned."""
+
 Add = Callable[..., argparse.ArgumentParser]
 
 
@@ -188,24 +191,25 @@ def _error(judged: Any) -> TestbedError:
 def _compare(options: argparse.Namespace) -> int:
     """Compare two sides, write what was asked for, and fail where a limit is broken."""
     from testbed.regress import compare_text
-    from testbed.regress.compare import compare
+    from testbed.regress.compare import compare_all
     from testbed.regress.limits import broken, parse_limit
 
     limits = [parse_limit(text) for text in options.fail_if]
-    found = compare(options.before, options.after)
+    compared = compare_all(options.before, options.after)
+    found, alone = compared.comparisons, compared.alone
     over = broken(limits, found)
     names = (str(options.before), str(options.after))
     say(
-        json.dumps(compare_text.as_json(found, over), indent=1)
+        json.dumps(compare_text.as_json(found, over, alone), indent=1)
         if options.json
-        else compare_text.compare_text(found, over)
+        else compare_text.compare_text(found, over, alone)
     )
     if options.markdown:
-        _write(options.markdown, compare_text.markdown(found, over, names))
+        _write(options.markdown, compare_text.markdown(found, over, names, alone))
     if options.html:
         from testbed.regress.compare_page import page
 
-        _write(options.html, page(found, over, names))
+        _write(options.html, page(found, over, names, alone))
     if options.picture:
         from testbed.regress.compare_page import figures
         from testbed.regress.picture import picture
@@ -230,32 +234,22 @@ def _sweep(options: argparse.Namespace) -> int:
     from testbed.record.writer import lock_folder
     from testbed.regress import sweep, sweep_page
     from testbed.regress.executors import executor
-    from testbed.regress.grid import build_grid, parse_vary
     from testbed.scenario import load_scenario
 
-    varied = [parse_vary(text) for text in options.vary]
     out = options.out or RUNS / f"sweep-{load_scenario(options.scenario, options.set).name}"
-    grid = build_grid(
-        options.scenario,
-        varied,
-        range(options.seed, options.seed + options.seeds),
-        out,
-        overrides=options.set,
-        backend=options.backend,
-        clock=options.clock,
-    )
+    grid = _planned(options, out)
     with executor(options.executor) as pool, lock_folder(out):
-        done = sum(sweep.finished(point) is not None for point in grid.points)
+        there = sweep.already(grid)
         clock = _Clock(_jobs(options) if pool is None else pool[1], quiet=False)
-        if done:
-            clock.note(f"{done} of {len(grid.points)} points are there already")
+        if there:
+            clock.note(f"{len(there)} of {len(grid.points)} points are there already")
 
         def tell(one: Any, count: int, total: int) -> None:
             name = " ".join([*one.task.overrides[len(options.set) : -1], f"seed {one.task.seed}"])
             clock.tell(f"{name}{f': {one.message}' if one.message else ''}", one.seconds, count, total)
 
         try:
-            measured = sweep.run_grid(grid, _jobs(options), tell, pool[0] if pool else None)
+            measured = sweep.run_grid(grid, there, _jobs(options), tell, pool[0] if pool else None)
         finally:
             clock.end()
         points = sweep.write_points(out, grid, measured)
@@ -265,6 +259,35 @@ def _sweep(options: argparse.Namespace) -> int:
             _write(out / sweep.PICTURE, drawn)
     say(f"points  {points}\npage    {out / sweep.PAGE}")
     return _sweep_end(measured)
+
+
+def _planned(options: argparse.Namespace, out: Path) -> Any:
+    """Plan every point, and say how many are planned where that takes a while."""
+    from testbed.regress.grid import build_grid, parse_vary
+
+    progress, started = Progress(quiet=False), time.monotonic()
+    told = started
+
+    def tell(planned: int, count: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= PLANNING_TOLD_S:
+            told = now
+            progress.step(f"{planned} of {count} points are planned", now - started)
+
+    try:
+        return build_grid(
+            options.scenario,
+            [parse_vary(text) for text in options.vary],
+            range(options.seed, options.seed + options.seeds),
+            out,
+            overrides=options.set,
+            backend=options.backend,
+            clock=options.clock,
+            tell=tell,
+        )
+    finally:
+        progress.end()
 
 
 def _sweep_end(measured: Any) -> int:

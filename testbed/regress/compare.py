@@ -119,8 +119,21 @@ def _empty(row: Row) -> bool:
     return set(row.before) | set(row.after) == {None}
 
 
+@dataclass(frozen=True)
+class Compared:
+    """Two sides, scenario by scenario; those that only one side has are `alone`, each with its side."""
+
+    comparisons: tuple[Comparison, ...]
+    alone: tuple[tuple[str, str], ...]
+
+
 def compare(first: Path, second: Path) -> list[Comparison]:
-    """Compare two records, or two folders of records, scenario by scenario.
+    """Compare two records, or two folders of records, scenario by scenario."""
+    return list(compare_all(first, second).comparisons)
+
+
+def compare_all(first: Path, second: Path) -> Compared:
+    """Compare two records, or two folders of records, and name the scenarios that only one of them has.
 
     Sides with one scenario each are compared whatever it is called. InputError when a side is no record, has
     another format or an unfinished run, or both have no scenario in common.
@@ -129,14 +142,17 @@ def compare(first: Path, second: Path) -> list[Comparison]:
     before, after = sides
     if len(before) == len(after) == 1:
         (name, runs), (other, others) = before.popitem(), after.popitem()
-        return [_compare(name if name == other else f"{name} and {other}", runs, others)]
+        return Compared((_compare(name if name == other else f"{name} and {other}", runs, others),), ())
     common = [name for name in before if name in after]
     if not common:
         names = " and ".join(", ".join(sorted(side)) for side in sides)
         raise InputError(
             f"{first} and {second}: have no scenario in common ({names}); compare like with like"
         )
-    return [_compare(name, before[name], after[name]) for name in common]
+    alone = [
+        (side, name) for side, runs in zip("AB", sides, strict=True) for name in runs if name not in common
+    ]
+    return Compared(tuple(_compare(name, before[name], after[name]) for name in common), tuple(alone))
 
 
 def _compare(name: str, before: Sequence[Run], after: Sequence[Run]) -> Comparison:

@@ -19,7 +19,7 @@ from testbed.record import layout
 from testbed.record.codec import Damage, read_text
 from testbed.record.reader import Record
 from testbed.regress.compare import Comparison, Run, centre
-from testbed.regress.compare_text import by, headline, span
+from testbed.regress.compare_text import by, headline, left_out, span
 from testbed.regress.flat import number
 from testbed.regress.limits import Broken
 from testbed.regress.measures import SWITCHES
@@ -53,7 +53,12 @@ class Part:
     shares: tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
 
 
-def page(comparisons: Sequence[Comparison], broken: Sequence[Broken], labels: Sequence[str]) -> str:
+def page(
+    comparisons: Sequence[Comparison],
+    broken: Sequence[Broken],
+    labels: Sequence[str],
+    alone: Sequence[tuple[str, str]] = (),
+) -> str:
     """Return the page as HTML."""
     parts = [Part(one, tuple(figures(one)), _shares(one)) for one in comparisons]
     return render(
@@ -61,6 +66,7 @@ def page(comparisons: Sequence[Comparison], broken: Sequence[Broken], labels: Se
         labels=labels,
         headline=headline(comparisons, broken),
         broken=broken,
+        left_out=left_out(alone) if alone else "",
         parts=parts,
         segments=(*SEGMENTS, SENDER),
         span=span,

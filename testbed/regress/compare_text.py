@@ -41,7 +41,9 @@ def span(key: str, values: Sequence[Scalar]) -> str:
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
-def compare_text(comparisons: Sequence[Comparison], broken: Sequence[Broken]) -> str:
+def compare_text(
+    comparisons: Sequence[Comparison], broken: Sequence[Broken], alone: Sequence[tuple[str, str]] = ()
+) -> str:
     """Return what `testbed compare` prints."""
     lines: list[str] = []
     for one in comparisons:
@@ -57,6 +59,7 @@ def compare_text(comparisons: Sequence[Comparison], broken: Sequence[Broken]) ->
         ]
         lines += table(HEAD, rows)
         lines.append(f"  {len(one.differing)} of {len(one.rows)} values differ")
+    lines += ["", left_out(alone)] if alone else []
     lines += ["", *_broken(broken)] if broken else []
     return "\n".join(lines[1:])
 
@@ -82,7 +85,17 @@ def _broken(broken: Sequence[Broken]) -> Iterator[str]:
         yield f"BROKEN {one.limit.text} ({one.scenario}): {one.how}"
 
 
-def markdown(comparisons: Sequence[Comparison], broken: Sequence[Broken], names: Sequence[str]) -> str:
+def left_out(alone: Sequence[tuple[str, str]]) -> str:
+    """Return which scenarios only one side has, in one line."""
+    return f"not compared: {', '.join(f'{name} (only in {side})' for side, name in alone)}"
+
+
+def markdown(
+    comparisons: Sequence[Comparison],
+    broken: Sequence[Broken],
+    names: Sequence[str],
+    alone: Sequence[tuple[str, str]] = (),
+) -> str:
     """Return the comparison as Markdown: what is broken first, a table for each scenario."""
     lines = [f"### {_cell(headline(comparisons, broken))}", ""]
     lines += [f"A: {_code(names[0])}, B: {_code(names[1])}", ""]
@@ -105,6 +118,7 @@ def markdown(comparisons: Sequence[Comparison], broken: Sequence[Broken], names:
             )
             lines.append(" | ".join((f"| {_code(row.key)}", *map(_cell, cells))) + " |")
         lines.append(f"\n{len(one.differing)} of {len(one.rows)} values differ.")
+    lines += ["", _cell(left_out(alone))] if alone else []
     return "\n".join(lines) + "\n"
 
 
@@ -139,7 +153,9 @@ def headline(comparisons: Sequence[Comparison], broken: Sequence[Broken]) -> str
     return "; ".join(found[:3]) + ("; ..." if len(found) > 3 else "")
 
 
-def as_json(comparisons: Sequence[Comparison], broken: Sequence[Broken]) -> dict[str, Any]:
+def as_json(
+    comparisons: Sequence[Comparison], broken: Sequence[Broken], alone: Sequence[tuple[str, str]] = ()
+) -> dict[str, Any]:
     """Return the comparison as plain values: every key that differs, and what is broken."""
     return {
         "comparisons": [
@@ -155,4 +171,5 @@ def as_json(comparisons: Sequence[Comparison], broken: Sequence[Broken]) -> dict
             for one in comparisons
         ],
         "broken": [{"limit": one.limit.text, "scenario": one.scenario, "how": one.how} for one in broken],
+        "not_compared": [{"side": side, "scenario": name} for side, name in alone],
     }

@@ -5,7 +5,7 @@ Everything is checked here, before anything runs. Called by `testbed.regress.swe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -85,8 +85,12 @@ def build_grid(
     overrides: Sequence[str] = (),
     backend: str = "auto",
     clock: str | None = None,
+    tell: Callable[[int, int], None] = lambda planned, count: None,
 ) -> Grid:
-    """Return the grid with a planned run for every point. InputError for the first that cannot be run."""
+    """Return the grid with a planned run for every point. InputError for the first that cannot be run.
+
+    A plan takes milliseconds, a thousand of them a while: `tell` hears how many are planned, of how many.
+    """
     keys = [vary.key for vary in varied]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
@@ -109,4 +113,5 @@ def build_grid(
             record = out.resolve() / RECORDS / f"{plan.scenario}-{seed}-{plan_hash(plan)}"
             task = Task(named, seed, record, all_sets, found_backend, found_clock)
             points.append(Point(values, seed, task))
+        tell(len(points), count)
     return Grid(plan.scenario, tuple(varied), tuple(seeds), tuple(points))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ from testbed.record.files import write_whole
 from testbed.regress.flat import Scalar
 from testbed.regress.grid import Grid, Point
 from testbed.regress.measures import RUN, measures
-from testbed.run.many import Ended, run_many
+from testbed.run.many import Ended, Task, run_many
 from testbed.screen import cell
 
 POINTS = "points.csv"
@@ -71,17 +71,22 @@ def _measured(point: Point, summary: Any) -> Measured:
     return Measured(point, status, {key: values.get(key) for key in COLUMNS}, message)
 
 
-def run_grid(grid: Grid, jobs: int, tell: Tell, pool: Executor | None = None) -> list[Measured]:
-    """Run every point that has not been, and return all of them in the grid's order.
+def already(grid: Grid) -> dict[Task, Measured]:
+    """Return the points that an earlier sweep has finished."""
+    return {point.task: one for point in grid.points if (one := finished(point)) is not None}
+
+
+def run_grid(
+    grid: Grid, there: Mapping[Task, Measured], jobs: int, tell: Tell, pool: Executor | None = None
+) -> list[Measured]:
+    """Run every point that is not `there`, and return all of them in the grid's order.
 
     `tell` counts the runs that are made now.
     """
-    found = {point.task: finished(point) for point in grid.points}
-    missing = [task for task, one in found.items() if one is None]
-    by_task = {point.task: point for point in grid.points}
-    for ended in run_many(missing, jobs, tell, pool):
-        found[ended.task] = _ended(by_task[ended.task], ended)
-    return [one for point in grid.points if (one := found[point.task]) is not None]
+    # Two ways to write one setting (100kb, 0.1mb) are one run with one record.
+    missing = {point.task.out: point.task for point in grid.points if point.task not in there}
+    ended = {one.task.out: one for one in run_many([*missing.values()], jobs, tell, pool)}
+    return [there.get(point.task) or _ended(point, ended[point.task.out]) for point in grid.points]
 
 
 def _ended(point: Point, ended: Ended) -> Measured:

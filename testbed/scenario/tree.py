@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -70,6 +71,7 @@ class Table:
 Node = Leaf | Items | Table
 
 
+@lru_cache(maxsize=8)  # a sweep reads the same file for each of its settings
 def read_tree(text: str, label: str, rank: int) -> Node | None:
     """Return the tree of a YAML document, None of an empty one; InputError names `label` and the line."""
     try:

@@ -148,6 +148,29 @@ def test_scenarios_are_compared_by_name(tmp_path: Path) -> None:
     assert [one.name for one in compare(tmp_path / "a", tmp_path / "b")] == ["one", "two"]
 
 
+def test_what_only_one_side_has_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("same", "gone"):
+        write_outputs(Record.open(write_record(tmp_path / "a" / name, incast(size=2 << 20))))
+    for side, folder, scenario in (("a", "gone", "gone|"), ("b", "same", None), ("b", "new", "new")):
+        if side == "b":
+            write_outputs(Record.open(write_record(tmp_path / "b" / folder, incast(size=2 << 20))))
+        path = tmp_path / side / folder / "summary.json"
+        if scenario:
+            path.write_text(json.dumps({**json.loads(path.read_text()), "scenario": scenario}))
+    page, table = tmp_path / "c.html", tmp_path / "c.md"
+    words = ["compare", str(tmp_path / "a"), str(tmp_path / "b")]
+    assert cli.main([*words, "--html", str(page), "--markdown", str(table)]) == 0
+    told = "not compared: gone| (only in A), new (only in B)"
+    assert capsys.readouterr().out.endswith(f"\n\n{told}\n")
+    assert f">{told}<" in page.read_text()
+    assert table.read_text().endswith("\nnot compared: gone\\| (only in A), new (only in B)\n")
+    assert cli.main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["not_compared"] == [
+        {"side": "A", "scenario": "gone|"},
+        {"side": "B", "scenario": "new"},
+    ]
+
+
 def test_a_single_scenario_is_compared_whatever_its_name(tmp_path: Path) -> None:
     a, b = record(tmp_path / "a", summary()), record(tmp_path / "b", summary(scenario="other"))
     assert [one.name for one in compare(a, b)] == ["small and other"]

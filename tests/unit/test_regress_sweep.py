@@ -13,6 +13,7 @@ import pytest
 
 from testbed import cli
 from testbed.errors import InputError, MachineError
+from testbed.regress import commands
 from testbed.regress import grid as grid_module
 from testbed.regress.executors import executor
 from testbed.regress.front import front, groups
@@ -111,6 +112,28 @@ def test_what_cannot_be_run_is_refused_before_anything_runs(
     assert re.fullmatch(f"testbed: {pattern}\n", capsys.readouterr().err)
     assert runs.asked == []
     assert not Path("out").exists()
+
+
+def test_a_long_planning_says_how_far_it_is(
+    runs: StandIn, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.answers(all=(0, "", summary()))
+    assert sweep("--seeds", "2") == 0
+    assert "are planned" not in capsys.readouterr().err
+    monkeypatch.setattr(commands, "PLANNING_TOLD_S", 0)
+    assert sweep("--seeds", "2") == 0
+    told = [line.partition(" s  ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert told[:5] == [*(f"{done} of 8 points are planned" for done in (2, 4, 6, 8)), told[4]]
+    assert told[4] == "8 of 8 points are there already"
+
+
+def test_a_setting_written_in_two_ways_is_one_run(runs: StandIn) -> None:
+    runs.answers(all=(0, "", summary()))
+    words = ["sweep", "small.yaml", "--vary", "fabric.queue.kmin=20kb,0.02mb", "--out", "out"]
+    assert cli.main(words) == 0
+    assert len(runs.asked) == 1
+    lines = Path("out/points.csv").read_text().splitlines()
+    assert [line.partition(",1,ok,dest-leaf,")[0] for line in lines[1:]] == ["20kb", "0.02mb"]
 
 
 def test_a_grid_has_a_limit(runs: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
