@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 from testbed.scenario import lossless, serving_rules, workload_rules
 from testbed.scenario.expectation import Expectation, parse_expectation
-from testbed.scenario.expression import Key, Word
+from testbed.scenario.expression import Constant, Key, Word
 from testbed.scenario.lossless import ETHERNET_BYTES
 from testbed.scenario.models import Background, Pin, Queue, Scenario, Transfer
 from testbed.scenario.nic_rules import leaves_of, nic_number_problems, nic_problems
 from testbed.scenario.placement import landing_rate_bps, leaf_spine, place_hosts
 from testbed.scenario.problems import Problem
-from testbed.scenario.summary_keys import WORDS, Names, keys_below, unknown_key
+from testbed.scenario.summary_keys import Names, keys_below, unknown_key, words_of
 from testbed.scenario.transport import transport_problems
 from testbed.scenario.tree import Path
 from testbed.units import format_bytes, format_rate
@@ -91,7 +91,7 @@ def _expectations(scenario: Scenario) -> Iterator[Problem]:
         wanted, path = parse_expectation(text), ("expect", number)
         for key in wanted.keys:
             yield from _summary_key(path, key.keys, names)
-        yield from _answer(path, wanted)
+        yield from _answer(path, wanted, names)
 
 
 def _summary_key(path: Path, keys: tuple[str, ...], names: Names) -> Iterator[Problem]:
@@ -106,12 +106,17 @@ def _summary_key(path: Path, keys: tuple[str, ...], names: Names) -> Iterator[Pr
         yield Problem(path, wrong, f"its keys are {', '.join(below)}")
 
 
-def _answer(path: Path, wanted: Expectation) -> Iterator[Problem]:
-    words = WORDS.get(wanted.left.keys, ()) if isinstance(wanted.left, Key) else ()
-    literal = wanted.right.value if isinstance(wanted.right, Word) else None
-    if words and isinstance(literal, str) and literal not in words:
-        wrong = f"can never hold: {literal!r} is no answer"
-        yield Problem(path, wrong, f"{', '.join(words)} or null", words, sought=literal)
+def _answer(path: Path, wanted: Expectation, names: Names) -> Iterator[Problem]:
+    """An answer that names nothing: no segment where a segment stands, no link where a link does."""
+    words = tuple(words_of(wanted.left.keys, names)) if isinstance(wanted.left, Key) else ()
+    if not words or not isinstance(wanted.right, Word | Constant):
+        return
+    value = wanted.right.value
+    if value is not None and value not in words:
+        few = ", ".join(words) if len(words) <= FEW else "a link, as leaf1-d1,"
+        text = value if isinstance(value, str) else ""
+        answer = repr(value) if text else "that"
+        yield Problem(path, f"can never hold: {answer} is no answer", f"{few} or null", words, sought=text)
 
 
 def _queues(scenario: Scenario) -> Iterator[tuple[Path, Queue]]:

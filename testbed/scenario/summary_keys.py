@@ -88,11 +88,16 @@ KEYS: Tree = {
     "fidelity": dict.fromkeys(("valid", "reasons", "checks")),
 }
 
-WORDS: Mapping[tuple[str, ...], tuple[str, ...]] = {
-    ("verdict", "segment"): SEGMENTS,
-    ("verdict", "tail", "segment"): SEGMENTS,
-}
-"""Keys whose value, where it is not null, is one of a few words."""
+SEGMENT_KEYS: Collection[tuple[str, ...]] = (
+    ("verdict", "segment"),
+    ("verdict", "tail", "segment"),
+    *(("verdict", group, HOST, "segment") for group in ("by_prefill", "by_decode")),
+    ("verdict", "by_pair", PAIR, "segment"),
+)
+"""Keys whose value is a segment or null."""
+
+LINK_KEYS: Collection[tuple[str, ...]] = (("verdict", "link"), ("verdict", "tail", "link"))
+"""Keys whose value is a link or null."""
 
 
 IDEALS: Mapping[tuple[str, ...], tuple[str, ...] | float] = {
@@ -123,6 +128,20 @@ class Names:
     def of(self, place: str) -> Collection[str] | None:
         """Return the names that fit a place, None where it takes any name."""
         return {LINK: self.links, HOST: self.hosts}.get(place)
+
+
+def words_of(path: Sequence[str], names: Names) -> Collection[str]:
+    """Return the words that may stand at a known key, beside null; none where anything may."""
+    if any(_fits(path, keys) for keys in SEGMENT_KEYS):
+        return SEGMENTS
+    return names.links if any(_fits(path, keys) for keys in LINK_KEYS) else ()
+
+
+def _fits(path: Sequence[str], keys: Sequence[str]) -> bool:
+    places = (HOST, PAIR)
+    return len(path) == len(keys) and all(
+        wanted in places or key == wanted for key, wanted in zip(path, keys, strict=True)
+    )
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,15 @@ def test_two_flows_of_different_size_share_a_port_as_max_min_says(tmp_path: Path
     assert ends[1] == pytest.approx(second + 2_000, rel=SHARE)
 
 
+def test_a_flow_behind_a_slow_rail_leaves_the_rest_of_the_port_as_max_min_says(tmp_path: Path) -> None:
+    # 2 Gbit/s for the one behind the rail, 8 for the other until the shorter one has ended, then all 10.
+    listed = transfers("{from: p1, to: d1, bytes: 16mib}", "{from: p2, to: d1, bytes: 96mib}")
+    done = sound(small(tmp_path, *ONE_LEAF, SLOW, "hosts.slow_rails=[{host: p1, rate: 2gbit}]", *listed))
+    first = serial_ns(16 * MIB, 2e9)
+    second = first + serial_ns(96 * MIB, RATE_BPS) - 0.8 * first
+    assert ends_ns(done) == pytest.approx([first + 2_000, second + 2_000], rel=SHARE)
+
+
 @pytest.fixture(scope="module")
 def one_nic(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two GPUs of one host, each with a rail of 8 Gbit/s, send 4 and 8 MiB through its NIC of 10 Gbit/s."""
