@@ -19,7 +19,7 @@ import pytest
 ANNOUNCED = "announced:"
 TESTS = Path(__file__).parent
 # Seconds: a unit test is quick, a lab test boots a kernel, an e2e test runs whole commands.
-TIER_TIMEOUT_S = {"unit": 20, "lab": 180, "e2e": 600}
+TIER_TIMEOUT_S = {"unit": 60, "lab": 180, "e2e": 600}
 
 _skipped = pytest.StashKey[list[str]]()
 

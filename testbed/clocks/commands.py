@@ -32,15 +32,15 @@ def _dilations(text: str) -> list[float]:
 
 def _clocks(options: argparse.Namespace) -> int:
     """Run a scenario in virtual time and at each dilation; 1 when a valid run differs from virtual time."""
-    from testbed.clocks.rows import departures, lines, run_clock
+    from testbed.clocks.rows import departures, lines, plan_clock, run_clock
     from testbed.terminal import table
 
+    plans = [plan_clock(options.scenario, options.set, dilation) for dilation in (None, *options.dilation)]
     progress, rows = Progress(quiet=False), []
     with scratch_folder("clocks") as folder:
-        for dilation in (None, *options.dilation):
-            name = "virtual time" if dilation is None else f"dilation {dilation:g}"
-            progress.line(name)
-            rows.append(run_clock(options.scenario, options.set, dilation, folder / name))
+        for number, (scenario, plan) in enumerate(plans):
+            progress.line(f"dilation {plan.dilation:g}" if number else "virtual time")
+            rows.append(run_clock(scenario, plan, folder / f"{number}"))
     progress.end()
     head, *cells = lines(rows)
     print("\n".join(table(head, cells, indent="")))

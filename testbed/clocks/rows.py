@@ -21,7 +21,7 @@ from testbed.plan.build import build_plan
 from testbed.plan.model import Plan
 from testbed.record.reader import Record
 from testbed.run.launch import resolve_backend, run_plan
-from testbed.scenario import load_scenario
+from testbed.scenario import Scenario, load_scenario
 from testbed.scenario.dump import scenario_yaml
 
 SHARE = 0.05
@@ -74,18 +74,25 @@ def figures(summary: dict[str, Any], mtu: int) -> Figures:
     )
 
 
-def run_clock(scenario: str, sets: Sequence[str], dilation: float | None, folder: Path) -> Row:
-    """Run a scenario, in virtual time where `dilation` is None, with its record in `folder`.
+def plan_clock(scenario: str, sets: Sequence[str], dilation: float | None) -> tuple[Scenario, Plan]:
+    """Return a scenario and its plan, in virtual time where `dilation` is None.
 
-    Raises as `run_plan` does; a run that a deadline ended is a row without figures.
+    Raises as `load_scenario` and `build_plan` do.
     """
     sets = [*sets, f"dilation={1 if dilation is None else dilation:g}"]
     backend, clock = ("uml", "virtual") if dilation is None else resolve_backend("auto", "real")
     loaded = load_scenario(scenario, sets)
-    plan = build_plan(loaded, seed=1, backend=backend, clock=clock)
-    began, cpu_s = time.monotonic(), _cpu_s()
+    return loaded, build_plan(loaded, seed=1, backend=backend, clock=clock)
+
+
+def run_clock(scenario: Scenario, plan: Plan, folder: Path) -> Row:
+    """Run a plan, with its record in `folder`.
+
+    Raises as `run_plan` does; a run that a deadline ended is a row without figures.
+    """
+    clock, began, cpu_s = plan.clock, time.monotonic(), _cpu_s()
     try:
-        run_plan(plan, scenario_yaml(loaded), folder, lambda step, seconds: None)
+        run_plan(plan, scenario_yaml(scenario), folder, lambda step, seconds: None)
     except DeadlineError:
         return Row(clock, plan.dilation, None, ("deadline",), 0.0)
     cpu = (_cpu_s() - cpu_s) / (time.monotonic() - began)

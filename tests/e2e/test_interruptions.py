@@ -5,6 +5,7 @@ What a signal does to each part by itself is in tests/unit/test_signals.py and t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,9 +18,12 @@ import pytest
 from testbed.record.reader import Record
 from testbed.run.probe import FLUSH_ROWS
 from tests.support.command import (
+    COMES_WITHIN_S,
+    await_handlers,
     await_step,
     call,
     command,
+    ends_within_s,
     manifest,
     settings,
     start,
@@ -27,7 +31,6 @@ from tests.support.command import (
     write_scenario,
 )
 
-ENDS_WITHIN_S = 5
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NUMBERS = {number.name: number for number in SIGNALS}
 
@@ -56,8 +59,13 @@ class Command:
         )
 
     def records(self) -> dict[Path, str]:
-        """The status of each record below the folder."""
-        return {path.parent: manifest(path.parent)["status"] for path in self.folder.rglob("manifest.json")}
+        """The status of each record below the folder, whose subfolders come and go meanwhile."""
+        found = {}
+        for folder, _, names in os.walk(self.folder):
+            if "manifest.json" in names:
+                with contextlib.suppress(FileNotFoundError):
+                    found[Path(folder)] = manifest(Path(folder))["status"]
+        return found
 
     def living(self) -> dict[int, str]:
         """The processes that were told of the folder's temporary one: the command, its runs, their guests."""
@@ -76,9 +84,9 @@ class Command:
         is left of it, or not in order."""
         self.process.send_signal(number)
         begun = time.monotonic()
-        _, said = self.process.communicate(timeout=ENDS_WITHIN_S)
-        wait_for(lambda: not self.living(), ENDS_WITHIN_S, lambda: f"still there: {self.living()}")
-        assert time.monotonic() - begun < ENDS_WITHIN_S
+        _, said = self.process.communicate(timeout=ends_within_s())
+        wait_for(lambda: not self.living(), ends_within_s(), lambda: f"still there: {self.living()}")
+        assert time.monotonic() - begun < ends_within_s()
         assert list((self.folder / "scratch").iterdir()) == []
         assert [
             path for path in self.folder.rglob("*") if path.name == ".lab" or path.suffix == ".part"
@@ -96,7 +104,8 @@ def test_no_moment_of_a_run_leaves_anything(tmp_path: Path) -> None:
     for at in range(moments):
         number = SIGNALS[at % len(SIGNALS)]
         run = Command.begin(tmp_path / f"{at}", "run", scenario, "--out", "record")
-        time.sleep(whole_s * (at + 0.5) / moments)
+        await_handlers(run.process)
+        time.sleep(whole_s * at / moments)
         said = run.end(number)
         status = run.records().get(tmp_path / f"{at}/record")
         if run.process.returncode == 0:
@@ -108,7 +117,7 @@ def test_no_moment_of_a_run_leaves_anything(tmp_path: Path) -> None:
         assert status in (None, "aborted", "complete")
         if status == "aborted":
             assert manifest(tmp_path / f"{at}/record")["reason"] == f"ended by {number.name}"
-    assert ends[:2] == [0, 1]
+    assert ends[0] == 0  # the others may all have been much faster than the first
 
 
 def test_what_was_measured_until_a_signal_can_be_read(tmp_path: Path) -> None:
@@ -116,9 +125,9 @@ def test_what_was_measured_until_a_signal_can_be_read(tmp_path: Path) -> None:
     process = start("run", write_scenario(tmp_path), "--out", out, *long)
     await_step(process, "traffic")
     rows = out / "raw/progress.bin"  # two in each 100 us: a piece of them is 12.8 ms
-    wait_for(lambda: rows.stat().st_size > 0, 60, lambda: "no progress was written")
+    wait_for(lambda: rows.stat().st_size > 0, COMES_WITHIN_S, lambda: "no progress was written")
     process.terminate()
-    process.communicate(timeout=ENDS_WITHIN_S)
+    process.communicate(timeout=ends_within_s())
     record = Record.open(out)
     assert record.damage == ()
     assert record.manifest["status"] == "aborted"
@@ -164,8 +173,12 @@ def test_a_command_of_several_runs_ends_them_all(
         places["DONE"] = tmp_path / "record"
         records = 1
     several = Command.begin(tmp_path / "own", *(places.get(word, word) for word in words))
-    wait_for(lambda: len(several.records()) == records, 30, lambda: f"only {several.records()} began")
-    wait_for(lambda: "linux" in str(several.living()), 10, lambda: "no guest was started")
+    wait_for(
+        lambda: len(several.records()) >= records,
+        COMES_WITHIN_S,
+        lambda: f"only {several.records()} began",
+    )
+    wait_for(lambda: "linux" in str(several.living()), COMES_WITHIN_S, lambda: "no guest was started")
     said = several.end(number)
     assert several.process.returncode == 128 + number
     assert said.splitlines()[-1] == f"testbed: ended by {number.name}"

@@ -570,16 +570,26 @@ def test_the_controller_is_quiet_once_ready(ovs: OpenVSwitch, framework: str) ->
         ovs.connect(topology, port)
         ready(ovs.folder)
         ovs.silence(topology)
-        time.sleep(0.5)
-        before = switches_of_context(running.pid)
-        time.sleep(7)  # longer than the frameworks' own socket timeout of 5 s
-        assert switches_of_context(running.pid) == before
+        # What came with the rules may still be under way: of three long looks one must see nothing.
+        assert any(is_quiet(running.pid) for _ in range(3))
 
 
-def switches_of_context(pid: int) -> int:
-    """How often any thread of the process went to sleep of its own accord."""
-    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
-    return sum(int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M)[0]) for text in texts)
+def is_quiet(pid: int) -> bool:
+    """Whether no thread of the process does anything for longer than the frameworks' own timeout of 5 s."""
+    time.sleep(0.5)
+    before = switches_of_context(pid)
+    time.sleep(7)
+    return switches_of_context(pid) == before
+
+
+def switches_of_context(pid: int) -> dict[str, int]:
+    """How often each thread of the process went to sleep of its own accord; none that ends meanwhile."""
+    found = {}
+    for path in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            text = (path / "status").read_text()
+            found[path.name] = int(re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", text, re.M)[0])
+    return found
 
 
 def test_every_hash_field_and_protocol_is_predicted(ovs: OpenVSwitch) -> None:

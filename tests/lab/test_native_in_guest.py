@@ -13,7 +13,7 @@ from testbed.lab.preflight import OTHER_KERNEL
 from tests.support.command import OF_TIME, failed_checks
 from tests.support.guest import Guest, boot
 
-pytestmark = [pytest.mark.slow, pytest.mark.ovs, pytest.mark.timeout(330)]
+pytestmark = [pytest.mark.slow, pytest.mark.ovs, pytest.mark.timeout(570)]
 
 
 @pytest.fixture(scope="module")

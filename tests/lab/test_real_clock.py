@@ -89,8 +89,9 @@ def test_it_behaves_as_in_virtual_time(valid: Run, virtual: Run) -> None:
 
 
 def test_a_clock_too_fast_for_the_machine_is_not_valid_and_exits_with_4(tmp_path: Path) -> None:
-    # 10 Gbit/s and a sample each 20 us, undilated, and by the other controller framework.
-    sets = ("dilation=1", "controller.framework=ryu")
+    # 10 Gbit/s and a sample each 20 us, undilated, and by the other controller framework. The deadline, which
+    # a scenario of 7 ms has at 2 s, is in real seconds here.
+    sets = ("dilation=1", "controller.framework=ryu", "deadline.scenario=60s")
     ran = _real(tmp_path / "record", *sets)
     assert ran.done.returncode == 4
     assert "sampling" in failed_checks(ran.summary)

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import Machine, command, processes_in, state_of, wait_for, write_scenario
+from tests.support.command import (
+    COMES_WITHIN_S,
+    Machine,
+    command,
+    processes_in,
+    state_of,
+    wait_for,
+    write_scenario,
+)
 from tests.support.terminal import Terminal, terminal
 
 pytestmark = [pytest.mark.slow, pytest.mark.ovs]
@@ -110,7 +118,7 @@ def test_a_person_at_a_terminal(tmp_path: Path) -> None:
         assert "hosts     p1 p2 d1\r\nswitches  leaf1 leaf2 spine1 spine2\r\n" in said
         assert "\033]7717" not in said  # the prompt's own mark is taken out
         # While nobody types the guest is stopped, and goes on at the next key.
-        wait_for(lambda: frozen(tmp_path / "runs"), 10, lambda: "the guest runs on")
+        wait_for(lambda: frozen(tmp_path / "runs"), COMES_WITHIN_S, lambda: "the guest runs on")
         person.type("p1 ping -c 2 d1\n")
         assert RTT in person.until(PROMPT)
         # Control-C ends what runs, not the lab.
@@ -145,7 +153,7 @@ def test_however_it_ends_nothing_is_left(tmp_path: Path, end, status: int) -> No
     machine = Machine()
     with terminal(shell(tmp_path), tmp_path) as person:
         person.until(PROMPT)
-        wait_for(lambda: frozen(tmp_path / "runs"), 10, lambda: "the guest runs on")
+        wait_for(lambda: frozen(tmp_path / "runs"), COMES_WITHIN_S, lambda: "the guest runs on")
         end(person)
         assert person.ended(20) == status
     assert list((tmp_path / "runs").iterdir()) == []

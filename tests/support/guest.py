@@ -22,7 +22,7 @@ from testbed.lab.uml import command, link_shim
 ROOT = Path(__file__).parents[2]
 SCENARIO = ROOT / "tests/data/scenarios/good/small-incast.yaml"
 MEMORY_MB = 900
-TIMEOUT_S = 320
+TIMEOUT_S = 560
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,13 @@ def test_the_table() -> None:
     ]
 
 
+def test_a_dilation_too_large_is_refused_before_the_first_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["clocks", "incast", "--dilation", "1000,10000000"]) == 2
+    assert capsys.readouterr().err == (
+        "testbed: --set dilation=1e+07: dilation: is out of range (found 1e+07); 1 to 1000000\n"
+    )
+
+
 @pytest.mark.parametrize("text", ["0", "x", "1000,,5", "0.5", "inf", "nan"])
 def test_dilations_are_numbers_from_1_on(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clocks", "incast", "--dilation", text]) == 2

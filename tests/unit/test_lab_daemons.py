@@ -52,7 +52,7 @@ def test_daemons_that_run_are_fine() -> None:
 
 
 def test_a_daemon_that_ends_ends_whatever_is_waited_for() -> None:
-    ovsdb, vswitchd = subprocess.Popen(["sleep", "0.3"]), subprocess.Popen(["sleep", "60"])
+    ovsdb, vswitchd = subprocess.Popen(["sleep", "1"]), subprocess.Popen(["sleep", "60"])
     before, began = signal.getsignal(signal.SIGCHLD), time.monotonic()
     try:
         with daemons(ovsdb, vswitchd).watched():

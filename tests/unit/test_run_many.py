@@ -60,7 +60,7 @@ def quiet(_ended: Ended, _done: int, _total: int) -> None:
 
 
 def wait_for(path: Path) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 30
     while not path.exists():
         assert time.monotonic() < end, f"{path} never came"
         time.sleep(0.01)

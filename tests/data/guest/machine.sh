@@ -22,6 +22,14 @@ state() { # everything a lab could leave behind
   ps -e -o args= | grep -v -e '^\[' -e '^ps ' -e '^grep '
 }
 
+settled() { # file: what is there once it is as before.txt has it, or after ten seconds
+  for _ in $(seq 50); do
+    state >"$1"
+    cmp -s "$1" before.txt && return
+    sleep 0.2
+  done
+}
+
 run() { # name [option...]: one run, its output and its status
   local name=$1
   shift

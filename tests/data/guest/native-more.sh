@@ -17,8 +17,7 @@ dies() { # name step seconds part
   await_step "$1" 'open vswitch'
   python3 -IS "$ROOT/tests/data/guest/killer.py" "$1/.lab/progress.log" "$2" "$3" "$4" 2>"$1.killer"
   wait $running
-  sleep 0.3
-  state >"after-$1.txt"
+  settled "after-$1.txt"
 }
 dies vswitchd 'forwarding rules' 0 ovs-vswitchd
 dies controller 'addresses and queues' 0 controller

@@ -23,6 +23,5 @@ state >during.txt
 kill -9 "$(pgrep -P $shell)"
 wait $shell
 wait $beside
-sleep 0.5
-state >after-kill.txt
+settled after-kill.txt
 finish
