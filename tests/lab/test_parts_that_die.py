@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command import SLOW, Machine, manifest, run, write_scenario
+from tests.support.command import RUN_LIMIT_S, SLOW, Machine, manifest, run, write_scenario
 
 ROOT = Path(__file__).parents[2]
 KILLER = ROOT / "tests/data/guest/killer.py"
 PROGRESS_INSIDE = "/mnt/.lab/progress.log"
 AT_ONCE = 2
 """Labs beside each other: a guest uses one processor."""
-LIMIT_S = 60
+
+pytestmark = pytest.mark.timeout(600)
 
 Moment = tuple[str, float]
 """A step of the lab's progress, and the seconds of virtual time after it began."""
@@ -75,7 +76,7 @@ def deaths(folder: Path, scripts: list[str]) -> list[Path]:
         some = slice(first, first + AT_ONCE)
         processes = [begin(*each) for each in zip(folders[some], scripts[some], strict=True)]
         try:
-            said += [process.communicate(timeout=LIMIT_S)[0].strip() for process in processes]
+            said += [process.communicate(timeout=RUN_LIMIT_S)[0].strip() for process in processes]
         finally:
             for process in processes:
                 process.kill()  # its guest dies with it
