@@ -16,7 +16,7 @@ from testbed.plan.model import Queue
 from testbed.record.reader import Record
 
 NS_PER_US = 1_000
-_SUMS = ("packets_sent", "ce_packets", "cnps_sent", "cnps_received", "naks", "timeouts")
+_SUMS = ("packets_sent", "not_landed", "ce_packets", "cnps_sent", "cnps_received", "naks", "timeouts")
 
 
 def summarise_roce(record: Record) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -38,7 +38,7 @@ from testbed.plan.serving import PathFacts, preview
 from testbed.plan.system import is_served, serving_system
 from testbed.plan.wanted import Wanted, wanted_of, workload_of
 from testbed.scenario.lossless import ETHERNET_BYTES, LANDING_PART, pauses, xoff_bytes
-from testbed.scenario.models import Scenario
+from testbed.scenario.models import SOURCE_PORT_FIRST, SOURCE_PORTS, Scenario
 from testbed.scenario.nics import End, Ends
 from testbed.scenario.placement import leaf_spine
 from testbed.scenario.problems import Problem
@@ -47,10 +47,6 @@ from topologies.model import DEST_LANDING, Link, Nic
 from traffic.jobs import Serving
 from traffic.roce.geometry import wire_bytes as roce_wire_bytes
 from traffic.roce.packets import ROCE_PORT
-
-SOURCE_PORT_FIRST = 20_000
-SOURCE_PORTS = 40_000
-"""A source's transfers have the ports 20000 to 59999: below Linux's own choice (`lab.hosts`)."""
 
 IP_TCP_BYTES = 40
 TCP_OPTION_BYTES = 12
@@ -234,18 +230,24 @@ def _queue(scenario: Scenario, link: Link, nics: set[str]) -> Queue:
 def _transfers(
     scenario: Scenario, wanted_all: Sequence[Wanted], routes: _Routes, ends: Ends
 ) -> tuple[Transfer, ...]:
-    sent: Counter[str] = Counter()
+    chosen = {(wanted.src, wanted.src_port) for wanted in wanted_all if wanted.src_port}
+    free = {wanted.src: _free_ports(wanted.src, chosen) for wanted in wanted_all}
     transfers = []
     for number, wanted in enumerate(wanted_all):
-        if sent[wanted.src] == SOURCE_PORTS:
+        port = wanted.src_port or next(free[wanted.src], None)
+        if port is None:
             raise scenario.error(_too_many(scenario, number, wanted.src))
         size = scaled(wanted.size_bytes, scenario.workload.scale.size_factor)
-        port = SOURCE_PORT_FIRST + sent[wanted.src]
-        sent[wanted.src] += 1
         source = ends.source(wanted.src, wanted.src_gpu, wanted.src_nic)
         target = ends.target(wanted.dst, wanted.dst_gpu, wanted.dst_nic)
         transfers.append(routes.transfer(number, wanted, size, port, (source, target)))
     return tuple(transfers)
+
+
+def _free_ports(src: str, chosen: Set[tuple[str, int]]) -> Iterator[int]:
+    """Yield the ports that a host's transfers take which name none."""
+    ports = range(SOURCE_PORT_FIRST, SOURCE_PORT_FIRST + SOURCE_PORTS)
+    return (port for port in ports if (src, port) not in chosen)
 
 
 def _too_many(scenario: Scenario, number: int, src: str) -> Problem:

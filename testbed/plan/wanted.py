@@ -31,6 +31,7 @@ class Wanted:
     dst_gpu: int | None = None
     src_nic: int | None = None
     dst_nic: int | None = None
+    src_port: int | None = None
 
 
 def wanted_of(scenario: Scenario, seed: int) -> tuple[list[Wanted], Workload | None]:
@@ -76,6 +77,7 @@ def _written(item: WrittenTransfer) -> Wanted:
         item.destination_gpu,
         item.source_nic,
         item.destination_nic,
+        item.source_port,
     )
 
 

@@ -56,7 +56,8 @@ DEPARTURES: Shape = {"lost": int}
 DEADLOCK: Shape = {"time_ns": int, "links": [str]}
 
 _ROCE: Shape = {
-    **dict.fromkeys(("packets_sent", "ce_packets", "cnps_sent", "cnps_received", "naks", "timeouts"), TIME),
+    **dict.fromkeys(("packets_sent", "not_landed", "ce_packets", "cnps_sent", "cnps_received"), TIME),
+    **dict.fromkeys(("naks", "timeouts"), TIME),
     **dict.fromkeys(("first_cnp_ns", "shortest_cnp_gap_ns", "sent_at_first_cnp"), TIME),
 }
 

@@ -38,6 +38,9 @@ from traffic.kv import DTYPES
 HOSTS_MAX = 64 * 250
 GPUS_MAX = 16
 NICS_MAX = 8
+SOURCE_PORT_FIRST = 20_000
+SOURCE_PORTS = 40_000
+"""A source's transfers have the ports 20000 to 59999: below Linux's own choice (`lab.hosts`)."""
 
 
 class Queue(Section):
@@ -293,6 +296,12 @@ class Transfer(Section):
     )
     destination_nic: Annotated[int | None, Whole(1, NICS_MAX, optional=True)] = unset(
         "to_nic", "receiving NIC, counted from 1; left out: the one that hosts.affinity gives the GPU"
+    )
+    source_port: Annotated[
+        int | None, Whole(SOURCE_PORT_FIRST, SOURCE_PORT_FIRST + SOURCE_PORTS - 1, optional=True)
+    ] = unset(
+        "from_port",
+        "the sender's port (roce: the queue pair's), which leaves hash; left out: the host's next free one",
     )
     pace_bps: Annotated[int | None, Rate("1mbit", "1tbit", optional=True)] = unset(
         "rate", "the sender paces its payload at this rate; left out: as fast as TCP goes"

@@ -5,7 +5,7 @@ Each check yields problems at the key a person would change. Nothing here reads 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from testbed.scenario import lossless, serving_rules, workload_rules
 from testbed.scenario.expectation import Expectation, parse_expectation
@@ -312,12 +312,26 @@ def _workload(scenario: Scenario) -> Iterator[Problem]:
         yield from _gpu((*path, "transfers", number, "from_gpu"), transfer.source_gpu, scenario)
         yield from _gpu((*path, "transfers", number, "to_gpu"), transfer.destination_gpu, scenario)
         yield from nic_number_problems((*path, "transfers", number), transfer, scenario)
+    yield from _source_ports(workload.transfers)
     for number, flow in enumerate(workload.background):
         yield from _ends((*path, "background", number), flow, names)
         yield from nic_number_problems((*path, "background", number), flow, scenario)
         if flow.protocol == "udp" and flow.rate_bps is None:
             at = (*path, "background", number, "rate")
             yield Problem(at, "is missing", "a udp flow needs the rate it sends at")
+
+
+def _source_ports(transfers: Sequence[Transfer]) -> Iterator[Problem]:
+    """A transfer is known by its host's address and its port."""
+    seen: set[tuple[str, int]] = set()
+    for number, transfer in enumerate(transfers):
+        if transfer.source_port is None:
+            continue
+        end = transfer.source, transfer.source_port
+        if end in seen:
+            wrong = f"is already that of another transfer from {transfer.source}"
+            yield Problem(("workload", "transfers", number, "from_port"), wrong, "name another port")
+        seen.add(end)
 
 
 def _ends(path: Path, flow: Transfer | Background, names: tuple[str, ...]) -> Iterator[Problem]:

@@ -75,8 +75,8 @@ KEYS: Tree = {
         "naive": dict.fromkeys(("link", "utilisation_mean", "text")),
     },
     "roce": {
-        **dict.fromkeys(("packets_sent", "ce_packets", "cnps_sent", "cnps_received", "naks", "timeouts")),
-        **dict.fromkeys(("intact", "bad_packets", "shortest_cnp_gap_us")),
+        **dict.fromkeys(("packets_sent", "not_landed", "ce_packets", "cnps_sent", "cnps_received")),
+        **dict.fromkeys(("naks", "timeouts", "intact", "bad_packets", "shortest_cnp_gap_us")),
         "first_cnp": dict.fromkeys(("at_ms", "queue", "queued_bytes", "queued_share")),
     },
     "events": {

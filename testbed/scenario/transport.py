@@ -18,7 +18,9 @@ from testbed.scenario.tree import Leaf, Node, Path, Table, find, put
 from testbed.units import format_bytes, format_rate
 from traffic.roce.dcqcn import SETS, Parameters
 
-OFF = "off"
+OFF = ("off", "fixed")
+"""Two words for one thing."""
+
 MTUS = (4096, 2048, 1024)
 HEADERS = 20 + 8 + 12 + 16 + 4 + 4
 """Of IP, UDP, BTH, RETH and immediate data, and the ICRC: the most that one packet has."""
@@ -69,7 +71,8 @@ class DcqcnParameters(Section):
 
 
 _SET_WORDS = {name: item.source for name, item in SETS.items()} | {
-    OFF: "no congestion control: every queue pair sends at the NIC's rate"
+    "off": "no congestion control: every queue pair sends at the NIC's rate, or at its transfer's",
+    "fixed": "the same as `off`",
 }
 _OPERATIONS = {
     "write": "the prefill host pushes by RDMA WRITE, the last packet with immediate data",
@@ -144,7 +147,7 @@ class Transport(Section):
 
     def parameters(self, link_bps: int) -> Parameters | None:
         """Return DCQCN's parameters at a NIC of this rate, None when it is off."""
-        if self.dcqcn == OFF:
+        if self.dcqcn in OFF:
             return None
         own = self.dcqcn_parameters
         given = {name: getattr(own, name) for name in type(own).model_fields}
@@ -200,16 +203,21 @@ def _payloads(transport: Transport, fabric_mtu: int) -> Iterator[Problem]:
             yield Problem(
                 ("transport", key), found if key == "message" else "is less than one packet", allowed
             )
-    if transport.dcqcn == OFF:
+    if transport.dcqcn in OFF:
         given = transport.dcqcn_parameters.model_fields_set
         if given:
             allowed = "leave it out, or name a set in transport.dcqcn"
-            yield Problem(("transport", "dcqcn_parameters"), "stands beside dcqcn off", allowed, show=False)
+            yield Problem(
+                ("transport", "dcqcn_parameters"),
+                f"stands beside dcqcn {transport.dcqcn}",
+                allowed,
+                show=False,
+            )
 
 
 def _slowed(transport: Transport, link_bps: int) -> Iterator[Problem]:
     """Timers that are made for a fast link, on a slow one: marks come ever more rarely than they wait."""
-    if transport.dcqcn == OFF:
+    if transport.dcqcn in OFF:
         return
     made_for = SETS[transport.dcqcn].link_bps
     timers = ("cnp_interval_ns", "alpha_timer_ns", "rate_timer_ns")

@@ -22,7 +22,8 @@ from traffic.roce.dcqcn import SETS
 
 OWN = Roce(4096, "write", "go-back-n", 1 << 20, 0, 4_000_000, 500, SETS["hpcc"].parameters)
 FACTS = {
-    "packets_sent": 100, "ce_packets": 10, "cnps_sent": 4, "cnps_received": 4, "naks": 1, "timeouts": 0,
+    "packets_sent": 100, "not_landed": 2,
+    "ce_packets": 10, "cnps_sent": 4, "cnps_received": 4, "naks": 1, "timeouts": 0,
     "shortest_cnp_gap_ns": 4_000, "first_cnp_ns": None, "crc_sent": 5, "crc_landed": 5,
 }  # fmt: skip
 
@@ -51,6 +52,7 @@ def test_counts_are_summed_over_all_transfers(plain: Record) -> None:
     found = summarise_roce(roce(plain, cnps_sent=5, shortest_cnp_gap_ns=3_000))
     assert found is not None
     assert (found["packets_sent"], found["cnps_sent"]) == (100 * count, 4 * count + 1)
+    assert found["not_landed"] == 2 * count
     assert (found["shortest_cnp_gap_us"], found["intact"], found["bad_packets"]) == (3.0, True, 0)
     assert set(found["first_cnp"].values()) == {None}
 

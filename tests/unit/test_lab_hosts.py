@@ -14,8 +14,8 @@ from testbed.errors import LabError
 from testbed.lab import hosts
 from testbed.lab.addresses import address, link_up, neighbour, route
 from testbed.lab.netlink import Command
-from testbed.plan.build import SOURCE_PORT_FIRST, SOURCE_PORTS
 from testbed.plan.model import SERVED_PORT_FIRST, SERVED_PORTS
+from testbed.scenario.models import SOURCE_PORT_FIRST, SOURCE_PORTS
 from tests.support.lab import small_plan
 
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -122,8 +123,6 @@ def test_a_sender_keeps_its_rate_and_its_nics(pairs: list[Pair], limit: str) -> 
 
 
 def framed(pair: Pair, qp: int, opcode: int, psn: int, payload: bytes = b"") -> bytes:
-    from zlib import crc32
-
     head, tail = Framer(qp, pair.states).head(
         opcode, psn, ack_request=True, payload_crc=crc32(payload) if payload else 0, padded=len(payload)
     )
@@ -167,6 +166,43 @@ def test_a_valid_packet_that_lies_outside_of_the_transfer_is_ignored(pairs: list
     pair.inject(own, short, framed(pair, SINK_QP, packets.READ_REQUEST, 3))
     outcome = pair.run()
     assert outcome["roce"]["crc_sent"] == outcome["roce"]["crc_landed"]
+
+
+def test_packets_that_are_old_or_of_another_length_are_counted(pairs: list[Pair]) -> None:
+    pair = made(pairs, settings(), size=3 * 1024)
+    first = (1 * 0x9E3779) & packets.PSN_MASK
+    old = framed(pair, SINK_QP, packets.WRITE_MIDDLE, first - 1, bytes(1024))
+    short = framed(pair, SINK_QP, packets.WRITE_MIDDLE, first, bytes(8))
+    pair.inject(old, old, short)
+    facts = pair.run()["roce"]
+    assert facts["not_landed"] == 3
+    assert facts["crc_sent"] == facts["crc_landed"]
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("recovery", ["go-back-n", "selective-repeat"])
+def test_sound_packets_of_any_kind_and_number_end_nothing(
+    pairs: list[Pair], read: bool, recovery: str
+) -> None:
+    pair, draw = made(pairs, settings(read=read, recovery=recovery)), random.Random(2)
+    held = pair.replay._pairs[0]
+    codes = sorted(packets._HEADERS)
+    first = (1 * 0x9E3779) & packets.PSN_MASK
+    for _ in range(5_000):
+        code = draw.choice(codes)
+        near = draw.randrange(-20, 400) if draw.random() < 0.8 else draw.getrandbits(24)
+        body = draw.randbytes(packets.header_bytes(code) - packets.BTH_BYTES)
+        body += b"" if code in packets._NO_PAYLOAD else bytes(draw.choice((0, 4, 8, 1024)))
+        extension = body[: packets.header_bytes(code) - packets.BTH_BYTES]
+        payload = body[len(extension) :]
+        head, tail = Framer(SINK_QP, pair.states).head(
+            code, (first + near) & packets.PSN_MASK, ack_request=draw.random() < 0.5, extension=extension,
+            payload_crc=crc32(payload), padded=len(payload),
+        )  # fmt: skip
+        data = memoryview(head + payload + tail)
+        packet = packets.parse(data, pair.states[len(data)])
+        pair.replay._deliver(held, draw.random() < 0.5, packet, draw.choice((0, 2, 3)), time.monotonic_ns())
+        pair.replay._serve(held, time.monotonic_ns())
 
 
 def test_without_an_answer_a_transfer_fails_after_all_retries(pairs: list[Pair]) -> None:

@@ -70,10 +70,35 @@ def test_single_parameters_take_the_place_of_the_sets() -> None:
     assert own.dcqcn == Parameters(**{**vars(SETS["paper"].parameters), "rate_timer_ns": 1_000_000})
 
 
-def test_off_has_no_parameters() -> None:
-    own = plan("transport.dcqcn=off").transport.roce
+@pytest.mark.parametrize("word", ["off", "fixed"])
+def test_off_has_no_parameters(word: str) -> None:
+    own = plan(f"transport.dcqcn={word}").transport.roce
     assert own is not None
     assert own.dcqcn is None
+    with pytest.raises(InputError, match=f"dcqcn_parameters: stands beside dcqcn {word}"):
+        plan(f"transport.dcqcn={word}", "transport.dcqcn_parameters.g=0.5")
+
+
+WRITTEN = """\
+name: ports
+extends: baseline
+transport: {kind: roce}
+workload:
+  requests: null
+  transfers:
+    - {from: p1, to: d1, bytes: 1mib}
+    - {from: p1, to: d1, bytes: 1mib, from_port: 20000}
+    - {from: p1, to: d1, bytes: 1mib}
+    - {from: p2, to: d1, bytes: 1mib, from_port: 59999}
+expect: []
+"""
+
+
+def test_a_queue_pairs_port_may_be_given_and_the_others_take_what_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "ports.yaml"
+    path.write_text(WRITTEN)
+    made = build_plan(load_scenario(str(path)), seed=1, backend="uml", clock="virtual")
+    assert [transfer.src_port for transfer in made.transfers] == [20_001, 20_000, 20_002, 59_999]
 
 
 def test_a_slowed_lab_slows_timers_and_steps_and_keeps_bytes() -> None:

@@ -51,10 +51,15 @@ class Pattern:
 
 @dataclass
 class Counts:
-    """What became of one transfer; times in nanoseconds of the run's clock, None for never."""
+    """What became of one transfer; times in nanoseconds of the run's clock, None for never.
+
+    `not_landed` are data packets that arrived and were dropped: old ones, those behind a gap with go-back-N,
+    and those whose length is not that of their place.
+    """
 
     packets_sent: int = 0
     packets_received: int = 0
+    not_landed: int = 0
     ce_packets: int = 0
     cnps_sent: int = 0
     cnps_received: int = 0
@@ -239,12 +244,11 @@ class Sink:
         """Take a data packet or an answer; return what to send back at once."""
         answers: list[bytes] = []
         if isinstance(self.machine, WriteResponder):
-            if packet.opcode in packets.WRITES and self._fits(packet):
+            if packet.opcode in packets.WRITES:
                 answers = self._on_write(self.machine, packet)
-        elif packet.opcode in packets.READ_RESPONSES and self._fits(packet):
-            index = self.machine.on_response(packet.psn, now_ns)
-            if index is not None:
-                self._land(index, packet)
+        elif packet.opcode in packets.READ_RESPONSES:
+            index = self.machine.on_response(packet.psn, now_ns) if self._fits(packet) else None
+            self._land(index, packet)
         elif packet.opcode == packets.ACKNOWLEDGE and packet.syndrome == packets.NAK_SEQUENCE:
             self.machine.on_nak(packet.psn)
         self._counts.packets_received += 1
@@ -259,15 +263,20 @@ class Sink:
         return not 0 <= index < self._geometry.packets or packet.payload == self._geometry.payload(index)
 
     def _on_write(self, machine: WriteResponder, packet: Packet) -> list[bytes]:
-        index, answers = machine.on_data(packet.psn, ack_request=packet.ack_request)
-        if index is not None:
-            self._land(index, packet)
+        index: int | None = None
+        answers: list[tuple[int, int]] = []
+        if self._fits(packet):
+            index, answers = machine.on_data(packet.psn, ack_request=packet.ack_request)
+        self._land(index, packet)
         return [
             self._framer.acknowledge(self._geometry.psn(named), syndrome, machine.messages & packets.PSN_MASK)
             for named, syndrome in answers
         ]
 
-    def _land(self, index: int, packet: Packet) -> None:
+    def _land(self, index: int | None, packet: Packet) -> None:
+        if index is None:
+            self._counts.not_landed += 1
+            return
         self._crcs[index] = packet.payload_crc
         self.received += packet.payload
 

@@ -186,6 +186,7 @@ def outcome(pair: Pair, name: str, epoch_ns: int) -> dict[str, Any]:
         "roce": {
             "packets_sent": counts.packets_sent,
             "packets_received": counts.packets_received,
+            "not_landed": counts.not_landed,
             "timeouts": requester.timeouts,
             "naks": sink.naks if isinstance(sink, WriteResponder) else sink.repeated,
             "ce_packets": counts.ce_packets,
