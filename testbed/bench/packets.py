@@ -14,13 +14,15 @@ from testbed.record.reader import Record
 TCP = ("incast", ("workload.requests.kv_bytes=256mib",))
 ROCE = ("roce-incast", ("workload.requests.kv_bytes=32mib",))
 COMMAND = "testbed bench packets"
+AIMS = {"RoCE": "10,000 or more"}
 NO_PROBES = ("measure.interval=1s", "measure.progress=1s")
 
 PROSE = """\
 Eight hosts send to one over the fabric of `incast`; a data packet crosses four links, as does its ACK or
-CNP. Each packet is counted at each link it leaves (`packets` of `summary.json`), and the seconds are
-those of the traffic phase (`traffic_s` of `environment.json`): from the start of the workload to the
-last fact written. A guest runs on one processor, so that a second of it is a second of a core.
+CNP. Each packet is counted at each link it leaves (`packets` of `summary.json`), data packets where they
+leave the senders, and the seconds are those of the traffic phase (`traffic_s` of `environment.json`):
+from the start of the workload to the last fact written. A guest runs on one processor, so that a second
+of it is a second of a core.
 
 Where the time goes is what the system counts for the guest's processes during that phase: those of the
 guest kernel (packets, queues, TCP, timers), those of the programs in the guest, and for both what the
@@ -33,9 +35,10 @@ machine stops and continues the program; a longer `measure.interval` makes them 
 
 @dataclass(frozen=True)
 class Ran:
-    """A run: seconds of its traffic phase, packets times links, and what its processes used."""
+    """A run: seconds of its traffic phase, data packets, packets times links, and what its processes used."""
 
     seconds: float
+    sent: int
     hops: int
     usage: Usage
 
@@ -60,7 +63,9 @@ def _run(folder: Path, scenario: str, sets: Sequence[str]) -> Ran:
     usage = watched_run(scenario, sets, out)
     record = Record.open(out, verify=False)
     hops = sum(record.totals(name)["packets"] for name in record.link_names)
-    return Ran(record.environment["seconds"]["traffic_s"], hops, usage)
+    senders = [nic.up for host in record.plan.topology.hosts if host.role == "prefill" for nic in host.nics]
+    sent = sum(record.totals(name)["packets"] for name in senders)
+    return Ran(record.environment["seconds"]["traffic_s"], sent, hops, usage)
 
 
 def _figures(name: str, command: str, probed: Sequence[Ran], bare: Sequence[Ran]) -> list[Figure]:
@@ -76,6 +81,13 @@ def _figures(name: str, command: str, probed: Sequence[Ran], bare: Sequence[Ran]
     return [
         figure("packets times links", lambda ran: ran.hops, ""),
         figure("traffic phase", lambda ran: ran.seconds, "s"),
+        Figure(
+            f"{name}: data packets sent and received a second and core",
+            tuple(each.sent / each.seconds for each in probed),
+            "",
+            command,
+            AIMS.get(name, ""),
+        ),
         figure("packet-hops a second and core", lambda ran: ran.hops / ran.seconds, ""),
         figure("time for one packet and hop", lambda ran: 1e6 * ran.seconds / ran.hops, "us"),
         Figure(

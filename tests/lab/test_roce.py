@@ -34,7 +34,7 @@ workload:
   transfers:
     - {from: p1, to: d1, bytes: 2mib}
     - {from: p1, to: d1, bytes: 1000001b, start: 3ms}
-    - {from: p2, to: d1, bytes: 1000001b, start: 3ms}
+    - {from: p2, to: d1, bytes: 1000001b, start: 3ms, from_port: 40404}
 """
 """One transfer alone, and then two at once through the same port."""
 
@@ -113,7 +113,7 @@ def test_the_wire_has_what_the_record_says(wire: Run, down: list[Any], up: list[
     assert (sent[packets.WRITE_FIRST], sent[packets.WRITE_LAST_IMMEDIATE]) == (4, 3)
     marked = [packet for packet in down if packet[IP].tos & 3 == 3]
     assert len(marked) == roce["ce_packets"]
-    assert {packet[UDP].sport for packet in down} == {20_000, 20_001}
+    assert {packet[UDP].sport for packet in down} == {20_000, 20_001, 40_404}
 
 
 def test_one_transfer_alone_is_not_marked_and_two_are(wire: Run) -> None:

@@ -71,10 +71,12 @@ def test_packets_are_counted_for_each_second_and_their_time_divided(
 ) -> None:
     def ran(_folder: Path, _scenario: str, sets: tuple[str, ...]) -> Ran:
         without = packets.NO_PROBES[0] in sets
-        return Ran(10.0, 2_000_000, Usage(4.0 if without else 6.0, 1.0, 2.0, 1.0))
+        return Ran(10.0, 400_000, 2_000_000, Usage(4.0 if without else 6.0, 1.0, 2.0, 1.0))
 
     monkeypatch.setattr(packets, "_run", ran)
     figures = named(packets.measure(Setting(2, tmp_path, lambda _step: None)))
+    sent = figures["RoCE: data packets sent and received a second and core"]
+    assert (sent.samples, sent.aim) == ((40_000.0, 40_000.0), "10,000 or more")
     assert figures["TCP: packet-hops a second and core"].samples == (200_000.0, 200_000.0)
     assert figures["TCP: time for one packet and hop"].shown == "5 us"
     assert figures["RoCE: share of the guest's kernel"].shown == "60 %"

@@ -15,6 +15,7 @@ from testbed.run import many
 from testbed.validation import commands, diagnosis, suite
 from testbed.validation.bench import Bench
 from testbed.validation.cases import Case, select
+from testbed.validation.dcqcn import fixed_point_bytes
 from testbed.validation.page import listing, page, table_text
 from testbed.validation.rows import Row, about, at_least, at_most, between, number
 from testbed.validation.suite import ALL, FAMILIES, Measured, measure
@@ -234,3 +235,17 @@ def test_bad_words_are_refused(
 ) -> None:
     assert cli.main(["validate", *words]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == message
+
+
+# ---- the models that measurements are held against -------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("packet", "queues_kb"),
+    [(1000, {2: 20.2, 4: 41.8, 8: 93.8, 10: 122.6}), (1500, {2: 27.7, 4: 60.2, 8: 138})],
+)
+def test_dcqcn_stands_still_where_its_fluid_model_does(packet: int, queues_kb: dict[int, float]) -> None:
+    """The values are those of the public MATLAB of the fluid model, 40 Gbit/s."""
+    for flows, queue_kb in queues_kb.items():
+        found = fixed_point_bytes(flows, 40e9, packet) / 1000
+        assert found == pytest.approx(queue_kb, abs=0.1)
