@@ -218,7 +218,7 @@ def _make_plan(options: argparse.Namespace) -> tuple[Any, Any]:
 def _plan(options: argparse.Namespace) -> int:
     from testbed.plan.codec import to_json
     from testbed.run.needs import needs_of
-    from testbed.run.room import require_room
+    from testbed.run.room import obstacles, require_memory
     from testbed.terminal import plan_text
 
     _, plan = _make_plan(options)
@@ -234,7 +234,9 @@ def _plan(options: argparse.Namespace) -> int:
 
         for sentence in filter(None, (advice(plan, known(plan.backend)), own_time(plan))):
             print("\n".join(textwrap.wrap(sentence, 78, initial_indent="  ")))
-    require_room(plan, RUNS)
+    require_memory(plan)
+    for obstacle in obstacles(plan, RUNS):
+        write(printable(f"testbed: `run` would refuse this: {obstacle}\n"))
     return 0
 
 

@@ -27,8 +27,9 @@ def held_rates(record: Record) -> dict[str, float]:
     """Return, for each link that was backlogged for long enough, the share of its rate it sent meanwhile.
 
     Time in which a pause (PFC) held the port is left out. Judged are the intervals at both ends of which a
-    marking queue stood at K_min, or any queue held what the link sends from one judged sample to the next:
-    the link did not run empty between.
+    queue held what the link sends from one judged sample to the next: it did not run empty between. On a
+    real clock, where too slow a machine must not pass, it is enough that a marking queue stood at K_min;
+    where KV comes in bursts, as by layers, such a queue does run empty between samples far apart.
     """
     kmin = {queue.link: queue.kmin_bytes for queue in record.plan.queues if queue.marking}
     rated = [link for link in record.plan.topology.all_links if link.rate_bps]
@@ -41,7 +42,9 @@ def _held(record: Record, link: Link, kmin_bytes: int | None) -> float | None:
     sample_bytes = link.rate_bps * record.plan.measure.interval_ns / 8e9
     every = max(1, math.ceil(LEAST_PACKETS * record.plan.mtu / sample_bytes))
     sent_bytes = every * sample_bytes
-    stands_at_bytes = sent_bytes if kmin_bytes is None else min(sent_bytes, kmin_bytes)
+    stands_at_bytes = sent_bytes
+    if kmin_bytes is not None and record.plan.clock == "real":
+        stands_at_bytes = min(sent_bytes, kmin_bytes)
     standing = series.backlog_bytes[::every] >= stands_at_bytes
     busy = standing[:-1] & standing[1:]
     times = series.time_ns[::every]

@@ -54,7 +54,8 @@ def serving_system(scenario: Scenario, seed: int, requests: Iterable[Request]) -
     time_factor = workload.scale.time_factor
     token_bytes = _token_bytes(scenario)
     costs = Costs(lambda request: _bytes_of(request, token_bytes, scenario), _profile(scenario), time_factor)
-    cache_blocks = int(workload.decode.cache_bytes // (token_bytes * BLOCK_TOKENS)) if token_bytes else 0
+    block_bytes = token_bytes * (workload.requests.block_tokens if workload.requests else BLOCK_TOKENS)
+    cache_blocks = int(workload.decode.cache_bytes // block_bytes) if block_bytes else 0
     serving = Serving(
         scheme=workload.connector.preset,
         handover=hand,

@@ -1,13 +1,16 @@
 """Whether this machine has room for a run: memory for its guest, disk for its record. Starts nothing.
 
-What a run needs is `testbed.run.needs`. Called by `launch` before a record is begun, and by `testbed plan`.
+What a run needs is `testbed.run.needs`. Called by `launch` before a record is begun, and by `testbed plan`,
+which refuses what this machine has no memory for, and only tells of a run that would be ended or fill the
+disk: a whole trace can be planned and counted, whatever part of it is run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from testbed.errors import InputError, MachineError
+from testbed.errors import InputError, MachineError, TestbedError
 from testbed.lab.guest_memory import Memory, memory_dir
 from testbed.machine import Machine
 from testbed.plan.model import Plan
@@ -23,19 +26,32 @@ def require_room(plan: Plan, out: Path, machine: Machine | None = None) -> Memor
     Raises MachineError with the need, what there is, and what to change, when the machine has no room for
     the guest or for a record in `out`; InputError when the deadline would end the run.
     """
+    machine = machine or Machine()
+    for obstacle in obstacles(plan, out, machine):
+        raise obstacle
+    return require_memory(plan, machine)
+
+
+def obstacles(plan: Plan, out: Path, machine: Machine | None = None) -> Iterator[TestbedError]:
+    """Yield why a run of the plan into `out` would be refused though the machine has memory for it."""
     machine, needs = machine or Machine(), needs_of(plan)
     if needs.real_s > LATE * plan.deadline.real_s:
-        raise InputError(
+        yield InputError(
             f"the run takes about {needs.real_s:.0f} s of real time, and is ended after "
             f"{plan.deadline.real_s:g} s (deadline.real): set it to {2 * needs.real_s:.0f}s, or move less"
         )
     folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     free = machine.free_bytes(str(folder))
     if needs.record_bytes > free:
-        raise MachineError(
+        yield MachineError(
             f"the record takes about {_size(needs.record_bytes)}, and {folder} has {_size(free)} free: give "
             "another --out, or sample less often (measure.interval)"
         )
+
+
+def require_memory(plan: Plan, machine: Machine | None = None) -> Memory | None:
+    """Return the memory of the plan's guest, None where it has none; MachineError if it does not fit."""
+    machine, needs = machine or Machine(), needs_of(plan)
     if plan.backend != "uml":
         return None
     most = machine.most_maps()

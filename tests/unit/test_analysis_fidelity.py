@@ -49,17 +49,31 @@ def test_a_good_record_passes_every_check(folder: Path) -> None:
     ]
 
 
-def test_rates(tmp_path: Path) -> None:
+@pytest.fixture
+def deep(tmp_path: Path) -> Record:
+    """An incast whose queue holds more than its link sends from one sample to the next."""
+    record = Record.open(write_record(tmp_path / "deep", incast(senders=2)))
+    return edit_samples(record, "leaf3-d1", "backlog_bytes", lambda values: values * 3)
+
+
+def test_rates(deep: Record) -> None:
     # A little less than the tolerance, so that the counters still hold all payload.
-    record = Record.open(write_record(tmp_path, incast(senders=2)))
-    slow = edit_samples(record, "leaf3-d1", "bytes", lambda values: values * 0.979)
+    slow = edit_samples(deep, "leaf3-d1", "bytes", lambda values: values * 0.979)
     assert _failed(slow) == {"rates": "links sent below their rate while packets waited: leaf3-d1 (97.9 %)"}
 
 
-def test_a_link_without_a_backlog_need_not_send(tmp_path: Path) -> None:
-    record = Record.open(write_record(tmp_path, incast(senders=2)))
-    assert held_rates(record) == {"leaf3-d1": pytest.approx(1.0, abs=1e-3)}
-    assert held_rates(edit_samples(record, "leaf3-d1", "backlog_bytes", lambda values: values // 10)) == {}
+def test_a_link_without_a_backlog_need_not_send(deep: Record) -> None:
+    assert held_rates(deep) == {"leaf3-d1": pytest.approx(1.0, abs=1e-3)}
+    assert held_rates(edit_samples(deep, "leaf3-d1", "backlog_bytes", lambda values: values // 10)) == {}
+
+
+@pytest.mark.parametrize(("dilation", "judged"), [(1, []), (1000, ["leaf3-d1"])], ids=["virtual", "real"])
+def test_a_queue_that_may_have_run_empty_is_judged_on_a_real_clock_only(
+    dilation: float, judged: list[str], tmp_path: Path
+) -> None:
+    """K_min at both ends says nothing of the 20 us between them, in which the link sends 250 kB."""
+    record = Record.open(write_record(tmp_path, incast(senders=2, dilation=dilation)))
+    assert list(held_rates(record)) == judged
 
 
 def test_status(tmp_path: Path) -> None:

@@ -118,6 +118,18 @@ def test_more_transfers_than_there_are_ports(tmp_path: Path) -> None:
         planned(tmp_path, "workload.requests.count=40000", "workload.connector.streams=2")
 
 
+@pytest.mark.parametrize("block_tokens", [16, 512])
+def test_a_prefix_cache_holds_its_bytes_in_blocks_of_the_trace(block_tokens: int, tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text(
+        '{"timestamp": 0, "input_length": 9, "output_length": 1, "hash_ids": [1]}\n'
+    )
+    requests = f"kind: trace, format: mooncake, path: {tmp_path}/trace, block_tokens: {block_tokens}"
+    sets = ("workload.decode.prefix_cache=64mib", f"workload.requests={{{requests}}}")
+    serving = planned(tmp_path, *sets).serving
+    assert serving is not None
+    assert serving.cache_blocks == KV_TOKENS // block_tokens
+
+
 # ---- prefill profiles -----------------------------------------------------------------
 
 

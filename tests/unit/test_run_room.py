@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from testbed.cli import main
 from testbed.errors import InputError, MachineError
 from testbed.lab.guest_memory import Memory
 from testbed.machine import Machine
+from testbed.plan.codec import from_json
 from testbed.run import room
 from testbed.run.needs import MIB, Needs
 from testbed.run.room import require_room
@@ -93,3 +95,23 @@ def test_a_run_that_its_deadline_would_end(tmp_path: Path) -> None:
         "move less"
     )
     require_room(small_plan("deadline.real=5s"), tmp_path, FakeMachine())
+
+
+def test_planning_tells_what_would_end_a_run_and_refuses_only_what_cannot_be(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = FakeMachine(disk=19)
+    monkeypatch.setattr(room, "Machine", lambda: machine)
+    words = ["plan", "incast", "--backend", "uml", "--set", "deadline.real=4s", "--json"]
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    assert from_json(printed.out).scenario == "incast"
+    late, large = printed.err.splitlines()
+    assert late == (
+        "testbed: `run` would refuse this: the run takes about 9 s of real time, and is ended after 4 s "
+        "(deadline.real): set it to 18s, or move less"
+    )
+    assert large.startswith("testbed: `run` would refuse this: the record takes about 20 MiB, and ")
+    machine.memory = 299
+    assert main(words) == 3
+    assert "the guest needs about 300 MiB of memory" in capsys.readouterr().err
