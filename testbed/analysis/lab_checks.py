@@ -109,10 +109,14 @@ def _spans(record: Record) -> Spans:
 
 
 def _slowed(record: Record, transfer: Transfer) -> bool:
-    """Whether a transfer is paced or lands more slowly than the network brings it: no queue is due then."""
+    """Whether a transfer is paced or lands more slowly than the network brings it: no queue is due then.
+
+    Or one whose bytes are released in parts, as layers are computed: it is silent, then as fast as its NIC.
+    """
     topology = record.plan.topology
     landing = topology.landing(transfer.dst, transfer.dst_gpu, transfer.dst_nic)
-    return bool(transfer.pace_bps) or landing is not None
+    in_parts = transfer.id in record.served.releases
+    return bool(transfer.pace_bps) or landing is not None or in_parts
 
 
 def _queued_at_home(record: Record, nic: str, spans: Spans) -> bool:

@@ -21,6 +21,7 @@ RATE_BPS = 10_000_000_000
 TOKEN_BYTES = 131_072
 LAYERS = 32
 DELAY_NS = 2_000
+EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples").glob("*.yaml"))
 TRACE = Path(__file__).parents[1] / "data" / "traces" / "mooncake.jsonl"
 SLOW = [*ONE_LEAF, "fabric.host_link.rate=10gbit", "workload.model=llama-3.1-8b"]
 
@@ -135,3 +136,12 @@ def test_placement_gains_nothing_where_prefill_decides(tmp_path: Path) -> None:
         assert done.summary["requests"]["placement"] == policy
         p99[policy] = done.summary["ttft_ms"]["p99"]
     assert p99["network-aware"] == pytest.approx(p99["round-robin"], rel=SHARE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
+    done = run(tmp_path / "record", path)
+    assert done.summary["fidelity"]["reasons"] == []
+    assert done.summary["requests"]["completed"] == done.summary["requests"]["count"] > 0
+    assert_the_parts_add_up(request_rows(done))

@@ -81,6 +81,10 @@ def test_a_queue_in_the_hosts_where_the_networks_was_meant(folder: Path) -> None
     # A queue in both is the network's: the sender's is what has not left yet.
     both = edit_samples(record, "p1-leaf1", "backlog_bytes", from_port)
     assert "host_queue" not in _failed(both)
+    # So is that of a sender which is silent until a layer is computed, and then sends as fast as it can.
+    releases = dict.fromkeys(range(2), ((0, 1 << 20), (1000, 4 << 20)))
+    layered = replace(moved, served=replace(moved.served, releases=releases))
+    assert "host_queue" not in _failed(layered)
 
 
 @pytest.mark.parametrize("case", [baseline(senders=2, size=4 << 20), slow_landing(size=4 << 20)])
