@@ -5,6 +5,7 @@ The same here and there: the same bytes. Stands beside every golden. Called by `
 
 from __future__ import annotations
 
+import hashlib
 import platform
 from collections.abc import Iterator, Mapping
 
@@ -23,15 +24,16 @@ Toolchain = Mapping[str, str]
 def toolchain(backend: str, clock: str) -> Toolchain:
     """Return name and version of everything a run of this backend and clock depends on.
 
-    `kernel key` is a hash of the kernel's source, configuration, changes and compiler. Raises MachineError
-    when there is no kernel.
+    `kernel key` is a hash of the kernel's source, configuration, changes and compiler, `kernel image` of what
+    was built from them. Raises MachineError when there is no kernel.
     """
     python = ".".join(platform.python_version_tuple()[:2])
     libraries = {name: installed(name) or "none" for name in LIBRARIES}
     found = {"python": python, **debian_packages(PROGRAMS), **libraries}
     if backend == "uml":
         kernel = find_kernel(clock)
-        return {"kernel": kernel.version, "kernel key": kernel.key, **found}
+        image = hashlib.sha256(kernel.path.read_bytes()).hexdigest()[:16]
+        return {"kernel": kernel.version, "kernel key": kernel.key, "kernel image": image, **found}
     return {"kernel": platform.release(), **found}
 
 

@@ -29,7 +29,7 @@ INVALID = summary(fidelity={"valid": False, "reasons": ["a hole in the samples"]
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    kernel = type("Kernel", (), {"version": "6.12.1-kv", "key": "abc"})
+    kernel = type("Kernel", (), {"version": "6.12.1-kv", "key": "abc", "path": Path(__file__)})
     monkeypatch.setattr(tools_module, "find_kernel", lambda clock: kernel)
     monkeypatch.chdir(tmp_path)
     Path("small.yaml").write_text(SCENARIO)

@@ -252,11 +252,13 @@ def test_what_differs_between_two_toolchains() -> None:
     ]
 
 
-def test_the_toolchain_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = type("Kernel", (), {"version": "6.12.1-kv", "key": "abc"})
+def test_the_toolchain_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "linux").write_bytes(b"abc")
+    kernel = type("Kernel", (), {"version": "6.12.1-kv", "key": "abc", "path": tmp_path / "linux"})
     monkeypatch.setattr(tools_module, "find_kernel", lambda clock: kernel)
     found = toolchain("uml", "virtual")
     assert (found["kernel"], found["kernel key"]) == ("6.12.1-kv", "abc")
+    assert found["kernel image"] == "ba7816bf8f01cfea"  # SHA-256 of "abc" (FIPS 180-2)
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*", found["os-ken"])
     native = toolchain("native", "real")
     assert "kernel key" not in native
