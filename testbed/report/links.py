@@ -7,7 +7,7 @@ busiest moment; the others are quiet and folded away. Drawing is `testbed.report
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,20 +122,24 @@ def group_links(record: Record, summary: Mapping[str, Any]) -> tuple[Window, tup
     queues = {queue.link: queue for queue in record.plan.queues}
     loaded = {name for name, figure in figures.items() if is_loaded(figure, queues.get(name))}
     window = window_of(record, len(loaded))
+    named = {part["link"] for part in summary["verdict"].get("culprits", ())}
+    by_segment = {segment: _of_segment(record.plan, figures, segment, named) for segment in SEGMENTS}
     return window, tuple(
-        _group(segment, record, figures, queues, loaded, window)
-        for segment in SEGMENTS
-        if _of_segment(record.plan, figures, segment)
+        _group(segment, links, record, figures, queues, loaded, window)
+        for segment, links in by_segment.items()
+        if links
     )
 
 
-def _of_segment(plan: Plan, figures: Mapping[str, Any], segment: str) -> list[Link]:
+def _of_segment(plan: Plan, figures: Mapping[str, Any], segment: str, named: Collection[str]) -> list[Link]:
+    """Return a segment's links, the one that the verdict names before the others: they may be as bad."""
     links = [link for link in plan.topology.all_links if link.segment == segment and link.name in figures]
-    return sorted(links, key=lambda link: badness(figures[link.name]), reverse=True)
+    return sorted(links, key=lambda link: (link.name in named, badness(figures[link.name])), reverse=True)
 
 
 def _group(
     segment: str,
+    links: Sequence[Link],
     record: Record,
     figures: Mapping[str, Any],
     queues: Mapping[str, Queue],
@@ -143,7 +147,6 @@ def _group(
     window: Window,
 ) -> LinkGroup:
     """Draw the links of one segment, all on the same queue axis."""
-    links = _of_segment(record.plan, figures, segment)
     sampled = set(record.link_names)
     used = [link for link in links if not is_idle(figures[link.name])]
     bins = {

@@ -133,6 +133,16 @@ def test_loaded_links_are_open_and_quiet_ones_folded(incast: Record) -> None:
     assert sum(len(group.quiet) + len(group.idle) for group in groups) == len(incast.plan.topology.links) - 1
 
 
+def test_the_link_that_the_verdict_names_comes_first_among_equals(tmp_path: Path) -> None:
+    record = Record.open(synthetic.write_record(tmp_path, synthetic.CASES["two-culprits"]()))
+    summary = summarise(record)
+    opened = [row.link.name for row in group_links(record, summary)[1][0].loaded if row.opened]
+    assert (opened[0], len(opened)) == ("p4g1-p4", 3)
+    others = [part | {"link": "p6g1-p6"} for part in summary["verdict"]["culprits"][:1]]
+    other = summary | {"verdict": summary["verdict"] | {"culprits": others}}
+    assert group_links(record, other)[1][0].loaded[0].link.name == "p6g1-p6"
+
+
 def test_a_stretch_shows_its_peak_beside_the_mean_that_hides_it(incast: Record) -> None:
     parts = {part.segment: part for part in stretches(summarise(incast))}
     assert list(parts) == ["source-rail", "source-leaf", "spine", "dest-leaf", "dest-landing", "sender"]
