@@ -20,6 +20,7 @@ from testbed.analysis.lab_checks import (
     check_processors,
     check_stray_drops,
 )
+from testbed.analysis.links import STANDING_PACKETS, full_packet_bytes
 from testbed.analysis.losses import path_is_known
 from testbed.analysis.roce import roce_problems
 from testbed.analysis.stats import NS_PER_MS, Floats
@@ -41,6 +42,10 @@ keep up."""
 EXPECTED_MARKS = 30.0
 """Without one mark where so many were to be expected, marking does not work: chance would do it once in
 e^30."""
+
+QUEUED_PACKETS = 1000
+"""DCTCP without one mark is none where so many packets left a queue that stood: a sender that starts doubles
+its window each round trip until it is marked, and would have filled thresholds of a few hundred packets."""
 
 BURST_BYTES = 1_000_000
 EARLY_SHARE = 0.02
@@ -152,7 +157,7 @@ def check_congestion_control(record: Record) -> Check:
 
 
 def check_marking(record: Record) -> Check:
-    """With ECN, queues that stood above K_min marked something; DCTCP has it."""
+    """With ECN, queues that stood above K_min marked something; DCTCP has it, and K_min in its reach."""
     transport = record.plan.transport
     if transport.congestion_control == "dctcp" and not transport.ecn and transport.kind == "tcp":
         return Check("marking", False, "dctcp ran without ECN: nothing was marked, so it is another control")
@@ -161,9 +166,13 @@ def check_marking(record: Record) -> Check:
         for queue in record.plan.queues
         if queue.marking and (expected := _unmarked(record, queue)) >= EXPECTED_MARKS
     ]
-    if not silent:
-        return Check("marking", True, "no queue stood above its marking threshold without a mark")
-    return Check("marking", False, f"queues stood above K_min but no packet was marked: {_some(silent)}")
+    if silent:
+        return Check("marking", False, f"queues stood above K_min but no packet was marked: {_some(silent)}")
+    unheard = _queued_without_a_mark(record) if transport.congestion_control == "dctcp" else []
+    if unheard:
+        where = _some(unheard)
+        return Check("marking", False, f"dctcp ran without one mark, so it is another control: {where}")
+    return Check("marking", True, "no queue stood above its marking threshold without a mark")
 
 
 def check_sampling(record: Record) -> Check:
@@ -333,6 +342,22 @@ def _unmarked(record: Record, queue: Queue) -> float:
         return 0.0
     series = record.series(queue.link)
     return float((np.diff(series.packets) * marking_probability(series, queue)[:-1]).sum())
+
+
+def _queued_without_a_mark(record: Record) -> list[str]:
+    """Return the links that many packets waited for, with their longest queue; none where any link marked."""
+    marking = [queue for queue in record.plan.queues if queue.marking]
+    if any(record.totals(queue.link)["ce_marks"] for queue in marking):
+        return []
+    level = STANDING_PACKETS * full_packet_bytes(record)
+    found = []
+    for queue in marking:
+        series = record.series(queue.link)
+        waited = series.backlog_bytes[:-1] > level
+        if int(np.diff(series.packets)[waited].sum()) >= QUEUED_PACKETS:
+            most = series.backlog_bytes.max()
+            found.append(f"{queue.link} held up to {most} B, K_min is {queue.kmin_bytes} B")
+    return found
 
 
 def marking_probability(series: LinkSeries, queue: Queue) -> Floats:

@@ -1,6 +1,6 @@
 """The summary of a record, and the two files made from it.
 
-`summary.json` and `transfers.csv` depend on the record alone, not on the machine: the same record gives the
+`summary.json` and the tables depend on the record alone, not on the machine: the same record gives the
 same bytes. Called by the command line after a run, by the report and by the checks.
 """
 

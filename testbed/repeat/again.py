@@ -21,6 +21,7 @@ from testbed.repeat.sameness import (
     changed_environment,
     differences,
     raw_differences,
+    results_of,
 )
 from testbed.run.capture import Captures
 from testbed.run.launch import run_plan
@@ -30,9 +31,10 @@ Tell = Callable[[str, float], None]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What came out when a record was repeated: differences of the results, of the raw facts, and of what the
-    run was made with."""
+    """What came out when a record was repeated: the files that were compared, differences of the results, of
+    the raw facts, and of what the run was made with."""
 
+    compared: tuple[str, ...]
     results: tuple[Difference, ...]
     raw: tuple[str, ...]
     environment: tuple[Changed, ...]
@@ -53,7 +55,8 @@ class Comparison:
 
     def text(self) -> str:
         """Return the comparison for a person."""
-        lines = ["the same: summary.json and transfers.csv, byte for byte"] if self.same else []
+        files = f"{', '.join(self.compared[:-1])} and {self.compared[-1]}"
+        lines = [f"the same: {files}, byte for byte"] if self.same else []
         lines += [f"differs: {each}" for each in self.results]
         if not self.same:
             lines.append(f"raw facts: {', '.join(self.raw)} differ" if self.raw else _ANALYSIS)
@@ -95,15 +98,18 @@ def open_record(folder: Path) -> Record:
     if record.damage:
         raise InputError(f"{folder}: the record is damaged: {record.damage[0]}; what it says is not repeated")
     require_virtual(record.plan, "rerun")
-    _require_results(folder)
+    _require_results(record)
     return record
 
 
-def _require_results(folder: Path) -> None:
+def _require_results(record: Record) -> None:
     """Raise InputError where a result is missing or is none."""
+    folder = record.path
     try:
         codec.read_mapping(folder, layout.SUMMARY)
         codec.read_text(folder, layout.TRANSFERS)
+        if record.plan.serving is not None:
+            codec.read_text(folder, layout.REQUESTS_TABLE)
     except codec.Damage as damage:
         raise InputError(f"{folder}: {damage}; `testbed report {folder}` makes it") from None
 
@@ -137,6 +143,7 @@ def repeat(record: Record, out: Path, tell: Tell, command: Sequence[str]) -> Com
     run_plan(plan, scenario, out, tell, command=command, captures=captures_of(record.path, plan))
     write_outputs(Record.open(out))
     return Comparison(
+        results_of(record.path, out),
         tuple(differences(record.path, out)),
         tuple(raw_differences(record.path, out)),
         tuple(changed_environment(record.environment, _environment(out))),

@@ -11,8 +11,8 @@ from typing import Any
 
 from testbed.record import layout
 
-RESULTS = (layout.SUMMARY, layout.TRANSFERS)
-"""What must be byte-identical for the same scenario, seed and kernel."""
+RESULTS = (layout.SUMMARY, layout.TRANSFERS, layout.REQUESTS_TABLE)
+"""What must be byte-identical for the same scenario, seed and kernel. Only some scenarios have requests."""
 
 SHOWN_CHARACTERS = 60
 COMPARED = ("kernel", "packages", "git", "framework", "machine")
@@ -32,11 +32,16 @@ class Difference:
         return f"{self.file}: {self.where} was {self.first} and is {self.second}"
 
 
+def results_of(*folders: Path) -> tuple[str, ...]:
+    """Return the names of the results that any of the records has."""
+    return tuple(name for name in RESULTS if any((folder / name).is_file() for folder in folders))
+
+
 def differences(first: Path, second: Path) -> list[Difference]:
     """Return the first difference of each result file of two records; none when all bytes are the same."""
     found = []
-    for name in RESULTS:
-        then, now = (first / name).read_bytes(), (second / name).read_bytes()
+    for name in results_of(first, second):
+        then, now = (_bytes(folder / name) or b"" for folder in (first, second))
         if then != now:
             locate = _in_json if name == layout.SUMMARY else _in_lines
             found.append(Difference(name, *locate(then.decode(), now.decode())))
@@ -45,12 +50,12 @@ def differences(first: Path, second: Path) -> list[Difference]:
 
 def raw_differences(first: Path, second: Path) -> list[str]:
     """Return the names of the raw files that differ or that only one of the records has."""
-    names = {file.name for folder in (first, second) for file in (folder / layout.RAW).iterdir()}
-    return sorted(name for name in names if _bytes(first, name) != _bytes(second, name))
+    raw = first / layout.RAW, second / layout.RAW
+    names = {file.name for folder in raw for file in folder.iterdir()}
+    return sorted(name for name in names if _bytes(raw[0] / name) != _bytes(raw[1] / name))
 
 
-def _bytes(folder: Path, name: str) -> bytes | None:
-    path = folder / layout.RAW / name
+def _bytes(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
 

@@ -71,8 +71,12 @@ def queue_kinds(plan: Plan) -> tuple[QueueKind, ...]:
 
 
 def environment_table(environment: Mapping[str, Any]) -> Table:
-    """Return what the record knows of machine, versions and time spent, nested names joined by dots."""
-    return Table("Machine and versions", tuple(_flat(environment)))
+    """Return what the record knows of machine, versions and time spent, nested names joined by dots.
+
+    A text of several lines is left out, as the scenario's: its settings are in the other tables.
+    """
+    shown = {name: value for name, value in environment.items() if "\n" not in str(value)}
+    return Table("Machine and versions", tuple(_flat(shown)))
 
 
 def _kind(link: Link, queues: Sequence[Queue]) -> QueueKind:

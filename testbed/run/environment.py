@@ -6,12 +6,14 @@ by the commands that say on which machine something was measured.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import os
 import platform
 import shutil
 import subprocess
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,11 +27,20 @@ LIBRARIES = ("kv-testbed", "os-ken", "numpy", "pydantic", "jinja2", "pyyaml")
 PROGRAMS = ("openvswitch-switch", "iproute2", "mininet", "iperf3", "user-mode-linux")
 """Debian packages whose programs or kernel take part in a run."""
 
+RUNNING_CONFIG = Path("/proc/config.gz")
+INSTALLED_CONFIG = "/boot/config-{release}"
+"""Where the machine's own kernel says how it was configured, or else its package."""
+
 
 def environment(
-    plan: Plan, kernel: Kernel | None, seconds: Mapping[str, float], command: Sequence[str]
+    plan: Plan,
+    scenario: str,
+    kernel: Kernel | None,
+    seconds: Mapping[str, float],
+    command: Sequence[str],
 ) -> dict[str, Any]:
-    """Return what made a record. `seconds` are those of its phases, `command` the words that were typed."""
+    """Return what made a record. `scenario` is the text with all that it extends and all settings in it,
+    `seconds` are those of its phases, `command` the words that were typed."""
     return {
         "command": list(command),
         "scenario": plan.scenario,
@@ -47,6 +58,7 @@ def environment(
         },
         "seconds": dict(seconds),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "resolved_scenario": scenario,
     }
 
 
@@ -72,13 +84,34 @@ def made_with() -> dict[str, str]:
 def _kernel(kernel: Kernel | None) -> dict[str, Any]:
     """The lab's kernel with hashes of its configuration and of the library it is started with."""
     if kernel is None:
-        return {"version": platform.release(), "key": None, "config_sha256": None, "shim_sha256": None}
+        config = _machine_config()
+        return {"version": platform.release(), "key": None, "config_sha256": config, "shim_sha256": None}
     return {
         "version": kernel.version,
         "key": kernel.key,
-        "config_sha256": _digest(kernel.path.with_name("config")) if kernel.virtual else None,
+        "config_sha256": _guest_config(kernel),
         "shim_sha256": _digest(SHIM_SOURCE),
     }
+
+
+def _guest_config(kernel: Kernel) -> str | None:
+    """The hash of what a guest kernel was configured with: the build keeps it beside it, the distribution's
+    prints it."""
+    if kernel.virtual:
+        return _digest(kernel.path.with_name("config"))
+    try:
+        done = subprocess.run([str(kernel.path), "--showconfig"], capture_output=True, check=False)
+    except OSError:
+        return None
+    return hashlib.sha256(done.stdout).hexdigest() if done.returncode == 0 and done.stdout else None
+
+
+def _machine_config() -> str | None:
+    """The hash of what the machine's own kernel was configured with, None where it does not say."""
+    try:
+        return hashlib.sha256(gzip.decompress(RUNNING_CONFIG.read_bytes())).hexdigest()
+    except (OSError, EOFError, zlib.error):
+        return _digest(Path(INSTALLED_CONFIG.format(release=platform.release())))
 
 
 def _digest(path: Path) -> str | None:
@@ -114,6 +147,7 @@ def git_state() -> dict[str, Any] | None:
 
 
 def _git(*words: str) -> str:
-    command = ["git", "-C", str(PROJECT), *words]
+    # Git looks into a folder of another user only when told that it may.
+    command = ["git", "-c", f"safe.directory={PROJECT}", "-C", str(PROJECT), *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else ""

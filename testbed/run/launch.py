@@ -117,8 +117,8 @@ def run_plan(
             failure = _without_room(out, error)
         _clear(job)
         try:
-            facts = environment(plan, kernel, watch.phases(), command) | _memory_facts(memory, looks)
-            writer.finish(*_end(failure), facts)
+            facts = environment(plan, scenario_text, kernel, watch.phases(), command)
+            writer.finish(*_end(failure), facts | _memory_facts(memory, looks))
         except OSError as error:
             failure = failure or refused(out, error)
         if failure is not None:

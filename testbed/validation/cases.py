@@ -37,8 +37,8 @@ def select(cases: Sequence[Case], wanted: Sequence[str], *, quick: bool) -> list
     """Return the cases a person asks for, in their order: all, or those that a name or pattern fits.
 
     A name is a case's, a family's, or the beginning of a case's up to a dot; a pattern has `*`, `?` or
-    `[...]`. With `quick` only quick cases are left, but one named in full is always taken. Raises InputError,
-    with the nearest name, for what fits nothing.
+    `[...]`. With `quick` only quick cases are left, but one named in full is always taken. Raises InputError
+    for what fits nothing, with the nearest name, and for what `quick` leaves nothing of.
     """
     chosen: set[str] = set()
     for text in wanted:
@@ -48,7 +48,10 @@ def select(cases: Sequence[Case], wanted: Sequence[str], *, quick: bool) -> list
             raise InputError(
                 f"{text}: no measurement is called so; see `testbed validate --list`{nearest(text, names)}"
             )
-        chosen |= {case.name for case in fitting if case.quick or not quick or case.name == text}
+        left = {case.name for case in fitting if case.quick or not quick or case.name == text}
+        if not left:
+            raise InputError(f"{text}: nothing of it is quick; leave --quick out")
+        chosen |= left
     if wanted:
         return [case for case in cases if case.name in chosen]
     return [case for case in cases if case.quick or not quick]

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from testbed.analysis import fidelity as fidelity_module
+from testbed.analysis import lab_checks
 from testbed.analysis.fidelity import CHECKS, fidelity, marking_probability
 from testbed.analysis.held_rates import held_rates
 from testbed.record import layout
@@ -54,6 +56,13 @@ def deep(tmp_path: Path) -> Record:
     """An incast whose queue holds more than its link sends from one sample to the next."""
     record = Record.open(write_record(tmp_path / "deep", incast(senders=2)))
     return edit_samples(record, "leaf3-d1", "backlog_bytes", lambda values: values * 3)
+
+
+def test_every_check_is_made() -> None:
+    written = {
+        name for module in (fidelity_module, lab_checks) for name in vars(module) if name.startswith("check_")
+    }
+    assert {check.__name__ for check in CHECKS} == written
 
 
 def test_rates(deep: Record) -> None:
@@ -130,6 +139,23 @@ def test_marking(folder: Path) -> None:
     )
 
 
+def test_dctcp_without_one_mark_though_packets_waited(tmp_path: Path) -> None:
+    record = Record.open(write_record(tmp_path, incast(senders=2, size=16 << 20)))
+    silent = edit_samples(record, "leaf3-d1", "ce_marks", lambda marks: 0 * marks)
+    below = edit_samples(silent, "leaf3-d1", "backlog_bytes", lambda backlog: np.minimum(backlog, 90_000))
+    assert _failed(below) == {
+        "marking": "dctcp ran without one mark, so it is another control: leaf3-d1 held up to 90000 B, "
+        "K_min is 100000 B"
+    }
+    marked = edit_samples(record, "leaf3-d1", "backlog_bytes", lambda backlog: np.minimum(backlog, 90_000))
+    empty = edit_samples(silent, "leaf3-d1", "backlog_bytes", lambda backlog: np.minimum(backlog, 8_000))
+    other = replace(
+        below, plan=replace(below.plan, transport=replace(below.plan.transport, congestion_control="cubic"))
+    )
+    for allowed in (marked, empty, other):
+        assert "marking" not in _failed(allowed)
+
+
 def test_no_marks_are_expected_without_ecn_or_without_a_queue(folder: Path) -> None:
     record = edit_samples(Record.open(folder), "leaf3-d1", "ce_marks", lambda marks: 0 * marks)
     short = edit_samples(record, "leaf3-d1", "backlog_bytes", lambda backlog: np.minimum(backlog, 100_000))
@@ -139,7 +165,8 @@ def test_no_marks_are_expected_without_ecn_or_without_a_queue(folder: Path) -> N
             record.plan, transport=replace(record.plan.transport, congestion_control="cubic", ecn=False)
         ),
     )
-    assert "marking" not in _failed(short)
+    cubic = replace(record.plan.transport, congestion_control="cubic")
+    assert "marking" not in _failed(replace(short, plan=replace(record.plan, transport=cubic)))
     assert "marking" not in _failed(off)
 
 

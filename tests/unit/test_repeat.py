@@ -17,7 +17,7 @@ from testbed.analysis import write_outputs
 from testbed.record import layout
 from testbed.record.reader import Record
 from testbed.repeat import again
-from testbed.repeat.sameness import changed_environment, differences, raw_differences
+from testbed.repeat.sameness import changed_environment, differences, raw_differences, results_of
 from testbed.repeat.spread import interval_rank, over_seeds, spread_of
 from testbed.report.spread import spread_page
 from testbed.run import many
@@ -92,6 +92,18 @@ def test_a_cell_of_the_table_is_named(pair: tuple[Path, Path]) -> None:
     assert [str(each) for each in differences(*pair)] == ["transfers.csv: line 3, src was p2 and is p9"]
     path.write_text("".join(lines[:2]))
     assert differences(*pair)[0].where == "line 3"
+
+
+def test_a_table_of_requests_is_compared_too(pair: tuple[Path, Path]) -> None:
+    texts = ("id,ttft_ms\n1,2.5\n", "id,ttft_ms\n1,2.6\n")
+    (pair[0] / layout.REQUESTS_TABLE).write_text(texts[0])
+    (missing,) = differences(*pair)
+    assert str(missing) == "requests.csv: line 1 was id,ttft_ms and is not there"
+    assert results_of(*pair) == ("summary.json", "transfers.csv", "requests.csv")
+    (pair[1] / layout.REQUESTS_TABLE).write_text(texts[1])
+    assert [str(each) for each in differences(*pair)] == ["requests.csv: line 2, ttft_ms was 2.5 and is 2.6"]
+    (pair[1] / layout.REQUESTS_TABLE).write_text(texts[0])
+    assert differences(*pair) == []
 
 
 def test_raw_files_that_differ_or_are_not_in_both(pair: tuple[Path, Path]) -> None:

@@ -152,6 +152,7 @@ def test_a_run_leaves_a_complete_record(tmp_path: Path, lab: dict[str, Any]) -> 
     environment = json.loads((tmp_path / layout.ENVIRONMENT).read_text())
     assert (environment["kernel"]["version"], environment["kernel"]["key"]) == ("6.12.1-kv", "0123")
     assert environment["machine"]["processors"] == os.cpu_count()
+    assert (environment["scenario"], environment["resolved_scenario"]) == ("small", "name: small\n")
     assert environment["memory"] == {"guest_mib": lab["memory"].mebibytes, "touched_mib": 0}
     assert set(environment["seconds"]) == {"boot_s", "build_s", "traffic_s", "lab_s"}
 

@@ -92,6 +92,12 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     )
 
 
+def test_a_choice_of_which_nothing_is_quick_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        select(CASES, ["gaps", "gaps.s*"], quick=True)
+    assert str(caught.value) == "gaps.s*: nothing of it is quick; leave --quick out"
+
+
 def test_names_are_unique_and_families_complete() -> None:
     names = [each.name for each in ALL]
     assert len(set(names)) == len(names)
