@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from testbed.errors import ExpectationError, InputError, MeasurementError, TestbedError
 from testbed.progress import Progress, write
 from testbed.record.files import REFUSALS, refused
-from testbed.screen import printable, say, shortened
+from testbed.screen import open_streams, printable, say, shortened
 from testbed.signals import scratch_folder, termination
 from testbed.units import whole_number
 
@@ -116,6 +116,8 @@ def _add_scenario(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
+    if arguments is None:
+        open_streams()
     words = list(sys.argv[1:] if arguments is None else arguments)
     with termination(last=arguments is None):
         try:

@@ -7,12 +7,17 @@ and where tables are written.
 
 from __future__ import annotations
 
+import codecs
+import io
+import os
 import re
+import sys
 
 SHOWN_MAX = 200
 """A name of a file that is longer is cut in a message."""
 
-_PLAIN = "\n\t\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
+_BLANKS = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
+_PLAIN = f"\n\t{_BLANKS}"
 
 _FORMULA = re.compile(r"[=+\-@\t]")
 _NUMBER = re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?[a-z%]*")
@@ -27,6 +32,31 @@ def printable(text: str) -> str:
 
 def _spelt(letter: str) -> str:
     return letter.encode("unicode_escape").decode("ascii")
+
+
+def open_streams() -> None:
+    """Give the program three standard streams, whatever it was started with; called once, by the program.
+
+    One that was closed leads nowhere: else its number goes to the next file that is opened, into which the
+    programs of a lab would write. What an encoding lacks is spelt out.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+    codecs.register_error("spelt", _spelt_out)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="spelt")
+
+
+def _spelt_out(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    return "".join(" " if letter in _BLANKS else _spelt(letter) for letter in lacking), error.end
 
 
 def say(text: str) -> None:

@@ -44,8 +44,11 @@ def _sources() -> Iterator[Path]:
 
 
 def compiled(source: Path) -> bytes:
-    """Return a module as a .pyc file has it; its tracebacks name the source."""
+    """Return a module as a .pyc file has it; its tracebacks name the source.
+
+    Whole, whatever PYTHONOPTIMIZE says: the controller is known by its docstring.
+    """
     text = source.read_bytes()
-    code = compile(text, str(source), "exec", dont_inherit=True)
+    code = compile(text, str(source), "exec", dont_inherit=True, optimize=0)
     head = importlib.util.MAGIC_NUMBER + _BY_CONTENTS + importlib.util.source_hash(text)
     return head + marshal.dumps(code, _WITHOUT_REFERENCES)

@@ -74,6 +74,8 @@ STRANGE = {
     "LC_ALL": "C",
     "COLUMNS": "33",
     "PYTHONHASHSEED": "12345",
+    "PYTHONOPTIMIZE": "2",
+    "PYTHONIOENCODING": "ascii",
     "OMP_NUM_THREADS": "3",
     "TERM": "vt52",
     **{f"UNRELATED_{number}": "x" * 50 * number for number in range(40)},

@@ -33,6 +33,7 @@ def test_what_else_the_process_holds_and_its_hash_seed_do_not_move_a_byte(tmp_pa
         f"import pathlib, testbed.lab.code as code; code.put_code(pathlib.Path({str(tmp_path)!r}, 'other'))"
     )
     environment = {"PYTHONPATH": str(PROJECT), "PYTHONHASHSEED": "7", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["PYTHONOPTIMIZE"] = "2"
     subprocess.run([sys.executable, "-S", "-c", other], env=environment, check=True, timeout=60)
     assert digests(tmp_path / "here") == digests(tmp_path / "other")
 
