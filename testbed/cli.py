@@ -266,12 +266,19 @@ def _run(options: argparse.Namespace) -> int:
     finally:
         progress.end()
     differs = run_twice(plan, scenario_yaml(scenario), out, progress, captures) if options.twice else None
-    code = _conclude(out, options, scenario.expect_places, allow_invalid=options.allow_invalid)
+    try:
+        return _conclude(out, options, scenario.expect_places, allow_invalid=options.allow_invalid)
+    finally:  # also where an expectation failed
+        if options.twice:
+            _conclude_twice(differs, options)
+
+
+def _conclude_twice(differs: str | None, options: argparse.Namespace) -> None:
+    """Say what came of the second run; MeasurementError where it differs."""
+    if not options.json:
+        say(f"  twice       {differs or 'the second run gave the same bytes'}")
     if differs and not options.allow_invalid:
         raise MeasurementError(f"the second run differs: {differs}")
-    if options.twice and not options.json:
-        say(f"  twice       {differs or 'the second run gave the same bytes'}")
-    return code
 
 
 def _captures(plan: Any, options: argparse.Namespace) -> Any:

@@ -245,6 +245,19 @@ def test_twice_but_not_the_same(runs: dict[str, Any], capsys: pytest.CaptureFixt
     assert "transfers.retransmissions was 2 and is 3" in capsys.readouterr().out.splitlines()[-1]
 
 
+def test_twice_is_answered_though_an_expectation_failed(
+    runs: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing = ["run", "incast", "--twice", "--set", "expect=[transfers.count == 99]"]
+    runs["case"] = replace(CASE, plan=replace(CASE.plan, expectations=("transfers.count == 99",)))
+    assert cli.main(failing) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "  twice       the second run gave the same bytes"
+    counts = itertools.count()
+    runs["edit"] = (layout.OUTCOMES, lambda outcomes: outcomes[0].update(retransmissions=next(counts)))
+    assert cli.main(failing) == 4
+    assert "  twice       summary.json: transfers.retransmissions was 0 and is 1" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
