@@ -93,6 +93,7 @@ def at_least(name: str, what: str, measured: float, low: float, unit: str, *, wh
 
 def number(value: float) -> str:
     """Return a figure with four significant digits, from a thousand on in whole numbers."""
-    if math.isfinite(value) and (value == int(value) or abs(value) >= 1000):
+    text = f"{value:.4g}"
+    if math.isfinite(value) and (value == int(value) or abs(float(text)) >= 1000):
         return f"{value:,.0f}"
-    return f"{value:.4g}"
+    return text

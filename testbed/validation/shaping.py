@@ -104,7 +104,7 @@ def rate(bench: Bench, speed: Speed, control: str) -> list[Row]:
     return [
         about(
             f"{name}.port",
-            f"rate of a port while two {control} senders fill it",
+            f"rate of a port at {speed.name} while two {control} senders fill it",
             sent_bps(record.series(PORT), *middle(record, (0, 1))) / 1e6,
             speed.rate_bps / 1e6,
             "Mbit/s",
@@ -114,7 +114,7 @@ def rate(bench: Bench, speed: Speed, control: str) -> list[Row]:
         ),
         about(
             f"{name}.transfer",
-            f"when two {control} transfers through one port have arrived",
+            f"when two {control} transfers through one port at {speed.name} have arrived",
             last_end_ns(record) / 1e6,
             expected_ns / 1e6,
             "ms",

@@ -52,7 +52,8 @@ def test_a_row_as_json_has_no_number_that_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.0123456, "0.01235"), (99.0, "99"), (99.95, "99.95"), (400612.3, "400,612")]
+    ("value", "text"),
+    [(0.0123456, "0.01235"), (99.0, "99"), (99.95, "99.95"), (999.97, "1,000"), (400612.3, "400,612")],
 )
 def test_figures_have_four_digits(value: float, text: str) -> None:
     assert number(value) == text
