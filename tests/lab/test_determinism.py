@@ -99,7 +99,7 @@ def elsewhere() -> Iterator[Path]:
     """A folder that anybody reaches, of the user nobody where this is root."""
     folder = Path(tempfile.mkdtemp(prefix="testbed-elsewhere-"))
     folder.chmod(0o755)
-    shutil.copytree(cache_dir(), folder / "kernels")
+    shutil.copytree(cache_dir(), folder / "kernels", ignore=shutil.ignore_patterns(".build-*", ".lock"))
     if os.geteuid() == 0:
         for path in (folder, *folder.rglob("*")):
             os.chown(path, NOBODY, NOBODY)
