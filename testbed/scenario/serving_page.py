@@ -59,8 +59,9 @@ _AFTER = """
 A request has as many flows as the side with more ranks has (`workload.tensor_parallel`), and `streams` for
 each. A descriptor that takes `cost` to post is a limit on the rate of its stream, and so many in flight are
 a limit on its window. On the wire a stream is a TCP connection: the headers of RDMA are not there. Posting
-is no limit where a descriptor takes longer on the wire: with one rank at 100 Gbit/s, `vllm-nixl` and `nixl` do
-what `distserve` does, and with eight ranks 16 tokens of a layer are 8 KiB and the limit (the example).
+is no limit where a descriptor takes longer on the wire: with one rank at 100 Gbit/s, `vllm-nixl` and `nixl`
+do what `distserve` does. With eight ranks 16 tokens of a layer are 8 KiB, and where one takes 16 us to post,
+as in the example of `vllm-nixl`, that is the limit.
 
 An example of each: `docs/examples/`, as in `testbed run docs/examples/splitwise.yaml`.
 
@@ -77,9 +78,9 @@ once; `network-aware` reads the byte counters of all switch ports every `stalene
 
 _RESULTS = """
 In `scheduler-skew` two of four decode hosts stand behind one spine link; in `placement-no-gain` the same
-requests cross a fabric with room, and prefill decides. TTFT, medians of seeds 1 to 5 (1 to 3 below), the least and
-the most in brackets, each from `testbed run scheduler-skew --set workload.placement=skewed --seed 1` and the
-like:
+requests cross a fabric with room, and prefill decides. TTFT of seeds 1 to 5 (below: 1 to 3), the median and
+in brackets the least and the most, each from a run like
+`testbed run scheduler-skew --set workload.placement=skewed --seed 1`:
 
 | scenario | placement | p50 (ms) | p99 (ms) | verdict, its share |
 |---|---|---|---|---|
@@ -92,7 +93,7 @@ like:
 
 `skewed` is worse by far. Counters that are a millisecond old, the default, are older than most of these
 hand-overs: requests follow what the network was, and placement that knows it is no better than taking turns.
-At 100 us it relieves the spine as well, and what it gains there at p99 it loses at the ports of single decode
+At 100 us it is about as good at p99: the spine is relieved, and the queue moves to the ports of single decode
 hosts. Another kernel build gives other figures of a seed.
 """
 
