@@ -55,10 +55,12 @@ TICK_NS = 64
 """The kernel's unit of a token bucket's depth (PSCHED_SHIFT 6)."""
 
 _HEADER = struct.Struct("=IHHII")
-_DONE_SIZE = 20
+HEADER_SIZE = _HEADER.size
+DONE_SIZE = 20
 """NLMSG_DONE: a header and the dump's status."""
 TCMSG = struct.Struct("=BxxxiIII")
 _ATTRIBUTE = struct.Struct("=HH")
+ATTRIBUTE_SIZE = _ATTRIBUTE.size
 _BUFFER = 1 << 18
 _COMMANDS_AT_ONCE = 256
 
@@ -295,12 +297,16 @@ class Netlink:
         The buffer is reused: copy what must outlive the next step. Take all of the answer, or its
         rest is mistaken for the next one's.
         """
-        view = memoryview(self._buffer)
         self._socket.send(message)
+        yield from self.answer()
+
+    def answer(self) -> Iterator[tuple[memoryview, int]]:
+        """Yield each datagram, or each that is left, of the answer to a request that was sent."""
+        view = memoryview(self._buffer)
         while True:
             length = self._socket.recv_into(view)
             yield view, length
-            if _ends_answer(view, length):
+            if ends_answer(view, length):
                 return
 
 
@@ -327,15 +333,15 @@ def _netem_loss(view: memoryview, start: int, end: int) -> float:
     return float(struct.unpack_from("=I", view, options + _NETEM_LOSS_AT)[0]) / _NETEM_CERTAIN
 
 
-def _ends_answer(view: memoryview, length: int) -> bool:
+def ends_answer(view: memoryview, length: int) -> bool:
     """Tell whether a datagram is the last of an answer, looking only at both its ends: a probe asks
     some thousand times in a run. A single answer is one message without NLM_F_MULTI; a dump ends with
     NLMSG_DONE, in a datagram of its own or behind the last messages."""
     _, kind, flags, _, _ = _HEADER.unpack_from(view, 0)
     if kind in (NLMSG_DONE, NLMSG_ERROR) or not flags & NLM_F_MULTI:
         return True
-    size, kind, _, _, _ = _HEADER.unpack_from(view, length - _DONE_SIZE)
-    return bool(size == _DONE_SIZE and kind == NLMSG_DONE)
+    size, kind, _, _, _ = _HEADER.unpack_from(view, length - DONE_SIZE)
+    return bool(size == DONE_SIZE and kind == NLMSG_DONE)
 
 
 def messages(view: memoryview, length: int) -> Iterator[tuple[int, int, int]]:

@@ -3,12 +3,12 @@
 Called by the probe. In User-Mode Linux a system call costs some 50 us of real time however little it
 does, and a sample is one question to each network namespace: with a call to send and one to receive for
 each of them, sampling took two fifths of a run. Here all of it is one `io_uring_enter`, the wait for its
-moment included.
+moment and the reading of the clock included.
 
 Only calls that complete at once belong into a batch (a netlink answer is there when its question has
 been sent): after its moment nothing ever waits, an answer that is not there is told, and the completions
 stand in the order of the steps; in a timed batch each begins when the one before has ended. Layouts are
-those of linux/io_uring.h.
+those of linux/io_uring.h, of a message those of linux/socket.h.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import socket
 import struct
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import LabError
@@ -28,7 +30,7 @@ _SYS_SETUP, _SYS_ENTER = 425, 426
 _OFFSET_RINGS, _OFFSET_ENTRIES = 0, 0x10000000
 _FEATURE_SINGLE_MMAP = 1
 _GETEVENTS = 1
-_NOP, _TIMEOUT, _SEND, _RECV = 0, 11, 26, 27
+_NOP, _RECVMSG, _TIMEOUT, _SEND, _RECV = 0, 10, 11, 26, 27
 _HARD_LINK = 8
 _ABSOLUTE = 1
 _ELAPSED = -62
@@ -36,11 +38,24 @@ _MOMENT = struct.Struct("=qq")
 _MSG_TRUNC, _MSG_DONTWAIT = 0x20, 0x40
 _PARAMETERS = struct.Struct("=10I10I10I")
 _FEATURES, _SQ_OFFSETS, _CQ_OFFSETS = 5, 10, 20
-_TAIL, _ARRAY, _CQ_HEAD, _CQ_ENTRIES = 1, 6, 0, 5
+_TAIL, _ARRAY, _CQ_HEAD, _CQ_TAIL, _CQ_ENTRIES = 1, 6, 0, 1, 5
 _ENTRY = struct.Struct("=BBHiQQIIQ24x")
 _COMPLETION_SIZE = 16
 _COMPLETION = "Qi4x"
 _U32 = struct.Struct("=I")
+_MESSAGE = struct.Struct("@PI4xPNPNi4x")
+_VECTOR = struct.Struct("@PN")
+_SO_TIMESTAMPNS = 35
+_STAMP = struct.Struct("@NiiNN")
+"""A control message, its seconds and its nanoseconds."""
+
+DATAGRAMS = 2
+"""Of an answer of unknown length: what there is to say, and that this was all."""
+
+DATAGRAM_BYTES = 1 << 15
+"""No answer to a dump is longer: the kernel fills at most 32 KiB at once."""
+
+_Step = tuple[int, int, int, int, int]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -59,15 +74,116 @@ class Exchange:
     lengths: tuple[int, ...]
 
 
-class Batch:
-    """Exchanges that are repeated together, as they are, many times; a `timed` batch waits for its moment.
+class Stamp:
+    """Reads the clock within a batch: a byte sent to oneself, which the kernel marks with the time.
+
+    The kernel's stamps are of the clock of the day. How far the monotonic clock is from it is read once, so
+    that this is for clocks that nobody sets meanwhile, as in virtual time.
+    """
+
+    def __init__(self) -> None:
+        self._sockets = ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        theirs.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        sizes = (_MESSAGE.size, _VECTOR.size, 8, _STAMP.size)
+        self._memory = mmap.mmap(-1, sum(sizes))
+        message = _address(self._memory)
+        vector, data = message + sizes[0], message + sizes[0] + sizes[1]
+        self._place = sum(sizes[:3])
+        _MESSAGE.pack_into(self._memory, 0, 0, 0, vector, 1, message + self._place, _STAMP.size, 0)
+        _VECTOR.pack_into(self._memory, sizes[0], data, 1)
+        self.steps = [
+            (_SEND, ours.fileno(), data, 1, 0),
+            (_RECVMSG, theirs.fileno(), message, 1, _MSG_DONTWAIT),
+        ]
+        self.results = [1, 1]
+        readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(16)]
+        before, day, after = min(readings, key=lambda reading: reading[2] - reading[0])
+        self._ahead_ns = day - (before + after) // 2
+
+    def moment_ns(self) -> int:
+        """Return when the batch last came to this, by the monotonic clock. NoUring without a stamp."""
+        size, level, kind, seconds, rest_ns = _STAMP.unpack_from(self._memory, self._place)
+        if (size, level, kind) != (_STAMP.size, socket.SOL_SOCKET, _SO_TIMESTAMPNS):
+            raise NoUring("this kernel does not stamp a datagram to oneself")
+        return int(seconds) * 1_000_000_000 + int(rest_ns) - self._ahead_ns
+
+    def close(self) -> None:
+        """Close both sockets."""
+        for each in self._sockets:
+            each.close()
+
+
+class _Ring:
+    """Steps that are repeated as they are, all in one system call. NoUring where there is none.
+
+    A step is an operation, its descriptor, address, length and flags. `linked` ones begin each when the one
+    before has ended, however it ended.
+    """
+
+    def __init__(self, steps: Sequence[_Step], *, linked: bool) -> None:
+        # A full ring at every call: then each step stands in the same entry each time.
+        self._count = 1 << (len(steps) - 1).bit_length() if steps else 1
+        self._completions = struct.Struct("=" + _COMPLETION * self._count)
+        self._tail = 0
+        self._open()
+        idle = [(_NOP, 0, 0, 0, 0)] * (self._count - len(steps))
+        for number, (code, descriptor, address, length, flags) in enumerate([*steps, *idle]):
+            link = _HARD_LINK if linked and number + 1 < self._count else 0
+            entry = _ENTRY.pack(code, link, 0, descriptor, 0, address, length, flags, number)
+            self._entries[number * _ENTRY.size : (number + 1) * _ENTRY.size] = entry
+
+    def _open(self) -> None:
+        parameters = ctypes.create_string_buffer(_PARAMETERS.size)
+        self._ring = _libc.syscall(_SYS_SETUP, self._count, parameters)
+        if self._ring < 0:
+            raise NoUring(os.strerror(ctypes.get_errno()))
+        values = _PARAMETERS.unpack(parameters.raw)
+        if not values[_FEATURES] & _FEATURE_SINGLE_MMAP:
+            os.close(self._ring)
+            raise NoUring("older than Linux 5.4")
+        submission, completion = values[_SQ_OFFSETS:_CQ_OFFSETS], values[_CQ_OFFSETS:]
+        self._sq_tail = submission[_TAIL]
+        self._cq_head, self._cq_tail = completion[_CQ_HEAD], completion[_CQ_TAIL]
+        self._cq_entries = completion[_CQ_ENTRIES]
+        ring_size = self._cq_entries + values[1] * _COMPLETION_SIZE
+        size = max(ring_size, submission[_ARRAY] + 4 * self._count)
+        self._rings = mmap.mmap(self._ring, size, offset=_OFFSET_RINGS)
+        self._entries = mmap.mmap(self._ring, self._count * _ENTRY.size, offset=_OFFSET_ENTRIES)
+        # The ring of completions is twice as long: every other batch stands in its second half.
+        self._halves = values[1] // self._count
+        array = struct.pack(f"={self._count}I", *range(self._count))
+        self._rings[submission[_ARRAY] : submission[_ARRAY] + len(array)] = array
+
+    def _enter(self) -> tuple[int, ...]:
+        """Do all steps; return the number and the result of each as it completed, none of them when a
+        signal ended a wait: then those of an earlier batch still stand there."""
+        start = self._tail
+        self._tail = (start + self._count) & 0xFFFFFFFF
+        _U32.pack_into(self._rings, self._sq_tail, self._tail)
+        done = _libc.syscall(_SYS_ENTER, self._ring, self._count, self._count, _GETEVENTS, None, 0)
+        if done != self._count:
+            raise LabError(f"io_uring took {done} of {self._count} calls: {os.strerror(ctypes.get_errno())}")
+        if _U32.unpack_from(self._rings, self._cq_tail) != (self._tail,):
+            return ()
+        half = start // self._count % self._halves
+        place = self._cq_entries + half * self._count * _COMPLETION_SIZE
+        completed = self._completions.unpack_from(self._rings, place)
+        _U32.pack_into(self._rings, self._cq_head, self._tail)
+        return completed
+
+
+class Batch(_Ring):
+    """Exchanges that are repeated together, as they are, many times; a `timed` batch waits for its moment,
+    and one with a `stamp` ends with it.
 
     `buffer` holds the answers of the last `run`, `places` the offset of each datagram in it: one tuple
     for each exchange. NoUring where the kernel does not offer it; with `timed` one before
     5.5 fails at the first `run`.
     """
 
-    def __init__(self, exchanges: Sequence[Exchange], *, timed: bool = False) -> None:
+    def __init__(
+        self, exchanges: Sequence[Exchange], *, timed: bool = False, stamp: Stamp | None = None
+    ) -> None:
         self._moment = mmap.mmap(-1, _MOMENT.size)
         self._messages = mmap.mmap(-1, max(1, sum(len(item.message) for item in exchanges)))
         self.buffer = memoryview(mmap.mmap(-1, max(1, sum(sum(item.lengths) for item in exchanges))))
@@ -76,22 +192,14 @@ class Batch:
         if timed:
             wait = (_TIMEOUT, -1, _address(self._moment), 1, _ABSOLUTE)
             steps, results = [wait, *steps], [_ELAPSED, *results]
-        # A full ring at every call: then each step stands in the same entry each time.
-        self._count = 1 << (len(steps) - 1).bit_length() if steps else 1
-        idle = self._count - len(steps)
-        self._expected = _flat([*results, *[0] * idle])
-        self._completions = struct.Struct("=" + _COMPLETION * self._count)
-        self._tail = 0
-        self._open()
-        for number, (code, descriptor, address, length, flags) in enumerate(
-            [*steps, *[(_NOP, 0, 0, 0, 0)] * idle]
-        ):
-            link = _HARD_LINK if timed and number + 1 < self._count else 0
-            entry = _ENTRY.pack(code, link, 0, descriptor, 0, address, length, flags, number)
-            self._entries[number * _ENTRY.size : (number + 1) * _ENTRY.size] = entry
+        if stamp is not None:
+            steps, results = [*steps, *stamp.steps], [*results, *stamp.results]
+        super().__init__(steps, linked=timed)
+        self._expected = _flat([*results, *[0] * (self._count - len(steps))])
 
-    def _steps(self, exchanges: Sequence[Exchange]) -> tuple[list[tuple[int, int, int, int, int]], list[int]]:
-        steps, results = [], []
+    def _steps(self, exchanges: Sequence[Exchange]) -> tuple[list[_Step], list[int]]:
+        steps: list[_Step] = []
+        results: list[int] = []
         message, answer = _address(self._messages), _address(self.buffer)
         written = received = 0
         for item in exchanges:
@@ -109,27 +217,6 @@ class Batch:
             self.places.append(tuple(places))
         return steps, results
 
-    def _open(self) -> None:
-        parameters = ctypes.create_string_buffer(_PARAMETERS.size)
-        self._ring = _libc.syscall(_SYS_SETUP, self._count, parameters)
-        if self._ring < 0:
-            raise NoUring(os.strerror(ctypes.get_errno()))
-        values = _PARAMETERS.unpack(parameters.raw)
-        if not values[_FEATURES] & _FEATURE_SINGLE_MMAP:
-            os.close(self._ring)
-            raise NoUring("older than Linux 5.4")
-        submission, completion = values[_SQ_OFFSETS:_CQ_OFFSETS], values[_CQ_OFFSETS:]
-        self._sq_tail = submission[_TAIL]
-        self._cq_head, self._cq_entries = completion[_CQ_HEAD], completion[_CQ_ENTRIES]
-        ring_size = self._cq_entries + values[1] * _COMPLETION_SIZE
-        size = max(ring_size, submission[_ARRAY] + 4 * self._count)
-        self._rings = mmap.mmap(self._ring, size, offset=_OFFSET_RINGS)
-        self._entries = mmap.mmap(self._ring, self._count * _ENTRY.size, offset=_OFFSET_ENTRIES)
-        # The ring of completions is twice as long: every other batch stands in its second half.
-        self._halves = values[1] // self._count
-        array = struct.pack(f"={self._count}I", *range(self._count))
-        self._rings[submission[_ARRAY] : submission[_ARRAY] + len(array)] = array
-
     def run(self, at_ns: int = 0) -> bool:
         """Do all exchanges, those of a timed batch when the monotonic clock shows `at_ns`, at once when that
         is past.
@@ -138,17 +225,46 @@ class Batch:
         the wait, and then none has come.
         """
         _MOMENT.pack_into(self._moment, 0, *divmod(at_ns, 1_000_000_000))
-        start = self._tail
-        self._tail = (start + self._count) & 0xFFFFFFFF
-        _U32.pack_into(self._rings, self._sq_tail, self._tail)
-        done = _libc.syscall(_SYS_ENTER, self._ring, self._count, self._count, _GETEVENTS, None, 0)
-        if done != self._count:
-            raise LabError(f"io_uring took {done} of {self._count} calls: {os.strerror(ctypes.get_errno())}")
-        half = start // self._count % self._halves
-        place = self._cq_entries + half * self._count * _COMPLETION_SIZE
-        completed = self._completions.unpack_from(self._rings, place)
-        _U32.pack_into(self._rings, self._cq_head, self._tail)
-        return completed == self._expected
+        return self._enter() == self._expected
+
+
+class Questions(_Ring):
+    """Messages to sockets whose answers are of any length: all are sent, and the first `DATAGRAMS` of each
+    answer received. NoUring where the kernel does not offer it."""
+
+    def __init__(self, questions: Sequence[tuple[int, bytes]]) -> None:
+        self._messages = mmap.mmap(-1, max(1, sum(len(message) for _, message in questions)))
+        self._buffer = memoryview(mmap.mmap(-1, max(1, len(questions) * DATAGRAMS * DATAGRAM_BYTES)))
+        self._sizes: list[int] = []
+        steps: list[_Step] = []
+        written, answer = 0, _address(self._buffer)
+        for descriptor, message in questions:
+            self._messages[written : written + len(message)] = message
+            self._sizes.append(len(message))
+            steps.append((_SEND, descriptor, _address(self._messages) + written, len(message), 0))
+            written += len(message)
+            for _ in range(DATAGRAMS):
+                steps.append((_RECV, descriptor, answer, DATAGRAM_BYTES, _MSG_TRUNC | _MSG_DONTWAIT))
+                answer += DATAGRAM_BYTES
+        super().__init__(steps, linked=False)
+
+    def run(self) -> Iterator[list[tuple[memoryview, int]]]:
+        """Ask all; yield, for each question in turn, the datagrams that are there as (buffer, length).
+
+        The buffers hold until the next `run`. LabError for a question that could not be sent, or an answer
+        that is longer than its buffer.
+        """
+        results = self._enter()[1::2]
+        for number, size in enumerate(self._sizes):
+            sent, *lengths = results[number * (DATAGRAMS + 1) : (number + 1) * (DATAGRAMS + 1)]
+            if sent != size or max(lengths) > DATAGRAM_BYTES:
+                raise LabError(f"a question of {size} B was answered with {sent}, {lengths}")
+            places = (number * DATAGRAMS + each for each in range(DATAGRAMS))
+            yield [
+                (self._buffer[place * DATAGRAM_BYTES : (place + 1) * DATAGRAM_BYTES], length)
+                for place, length in zip(places, lengths, strict=True)
+                if length > 0
+            ]
 
 
 def _flat(results: list[int]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ import socket
 import struct
 import time
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from types import FrameType
@@ -27,17 +27,17 @@ from testbed.lab.bringup import host_interface_index
 from testbed.lab.counters import (
     NETLINK_SOCK_DIAG,
     QdiscPlace,
+    Received,
     locate_qdiscs,
-    received_bytes,
     tcp_dump_request,
 )
 from testbed.lab.hosts import namespace
-from testbed.lab.netlink import NETLINK_ROUTE, Netlink, qdisc_dump_request, qdisc_request
+from testbed.lab.netlink import NETLINK_ROUTE, Netlink, ends_answer, qdisc_dump_request, qdisc_request
 from testbed.lab.qdiscs import QUEUE_HANDLE
 from testbed.lab.stages import ROOT as STAGES_ROOT
 from testbed.lab.stages import device_of, queue_handle, stages_of
 from testbed.lab.system import go_first, network_namespace
-from testbed.lab.uring import Batch, Exchange, NoUring
+from testbed.lab.uring import Batch, Exchange, NoUring, Questions, Stamp
 from testbed.plan.model import Plan
 from testbed.plan.served import receivers, transfer_of_port
 from testbed.record import layout
@@ -137,11 +137,13 @@ def _reordering(order: Iterable[int | None], count: int) -> Callable[[tuple[int,
 class BatchReader:
     """Reads what several readers read, with one system call and one unpacking. NoUring where it cannot.
 
-    One that is `timed` waits for the moment of its reading in that call.
+    One that is `timed` waits for the moment of its reading in that call; a `stamp` takes the time there.
     """
 
-    def __init__(self, readers: Sequence[QueueReader], *, timed: bool = False) -> None:
-        self._batch = Batch([reader.exchange() for reader in readers], timed=timed)
+    def __init__(
+        self, readers: Sequence[QueueReader], *, timed: bool = False, stamp: Stamp | None = None
+    ) -> None:
+        self._batch = Batch([reader.exchange() for reader in readers], timed=timed, stamp=stamp)
         places: list[tuple[int, str]] = []
         order: list[int | None] = []
         for reader, starts in zip(readers, self._batch.places, strict=True):
@@ -171,18 +173,70 @@ def reading(readers: Sequence[QueueReader]) -> Callable[[], tuple[int, ...]]:
         return lambda: tuple(value for reader in readers for value in reader.read())
 
 
-def reading_at(readers: Sequence[QueueReader]) -> Callable[[int], tuple[int, ...]]:
-    """Return what waits until the monotonic clock shows a moment and then reads all queues, see `reading`."""
+def reading_at(readers: Sequence[QueueReader], clock: str) -> Callable[[int], tuple[int, tuple[int, ...]]]:
+    """Return what waits until the monotonic clock shows a moment, reads all queues and then the clock.
+
+    In virtual time all three are one system call. With the real clock, which may be set meanwhile, it is read
+    by a call of its own: there the system call is none.
+    """
     try:
-        return BatchReader(readers, timed=True).read
+        if clock == "virtual":
+            return _stamped(readers)
+        at_moment = BatchReader(readers, timed=True).read
     except NoUring:
         at_once = reading(readers)
 
-    def then(at_ns: int) -> tuple[int, ...]:
-        sleep_until_ns(at_ns)
-        return at_once()
+        def at_moment(at_ns: int) -> tuple[int, ...]:
+            sleep_until_ns(at_ns)
+            return at_once()
+
+    def then(at_ns: int) -> tuple[int, tuple[int, ...]]:
+        values = at_moment(at_ns)
+        return time.monotonic_ns(), values
 
     return then
+
+
+def _stamped(readers: Sequence[QueueReader]) -> Callable[[int], tuple[int, tuple[int, ...]]]:
+    stamp = Stamp()
+    read, moment_ns = BatchReader(readers, timed=True, stamp=stamp).read, stamp.moment_ns
+    moment_ns()  # it has been run once
+
+    def then(at_ns: int) -> tuple[int, tuple[int, ...]]:
+        values = read(at_ns)
+        return moment_ns(), values
+
+    return then
+
+
+class ProgressReader:
+    """Reads how much every TCP socket of some namespaces has received, all in one system call or a few.
+
+    LabError when a question cannot be sent.
+    """
+
+    def __init__(self, netlinks: Sequence[Netlink]) -> None:
+        self._netlinks = netlinks
+        self._received = Received()
+        self._request = tcp_dump_request()
+        self._questions: Questions | None = None
+        with contextlib.suppress(NoUring):
+            self._questions = Questions([(netlink.fileno(), self._request) for netlink in netlinks])
+
+    def read(self) -> Iterator[tuple[bytes, int, int]]:
+        """Yield (remote address, remote port, bytes received in order) of each socket."""
+        for view, length in self._datagrams():
+            yield from self._received.read(view, length)
+
+    def _datagrams(self) -> Iterator[tuple[memoryview, int]]:
+        if self._questions is None:
+            for netlink in self._netlinks:
+                yield from netlink.request(self._request)
+            return
+        for netlink, answer in zip(self._netlinks, self._questions.run(), strict=True):
+            yield from answer
+            if not answer or not ends_answer(*answer[-1]):
+                yield from netlink.answer()
 
 
 class RowFile:
@@ -225,13 +279,13 @@ class Probe:
         self._hosts += [reader for nic in nics for reader in self._stage_readers(nic)]
         # RoCE is no socket of the kernel's: its program tells the progress itself.
         told = plan.transport.kind == "roce"
-        self._progress = [self._progress_reader(name) for name in (() if told else receivers(plan))]
+        self._progress = ProgressReader([_socket_dumps(name) for name in (() if told else receivers(plan))])
         self._transfers = {
             (socket.inet_aton(plan.topology.host(t.src).nic(t.src_nic).ip), t.src_port): t.id
             for t in plan.transfers
         }
         self._seen: dict[int, int] = {}
-        self._read = reading_at([*self._fabric, *self._hosts])
+        self._read = reading_at([*self._fabric, *self._hosts], plan.clock)
         self._files = {group: RowFile(record / layout.samples_rows(group)) for group in self._groups()}
         for group in self._files:
             self._write_header(group, rows=None)  # without one, the rows of a run that is killed say nothing
@@ -267,11 +321,6 @@ class Probe:
                 for stage, request in zip(stages, requests, strict=True)
             ]
 
-    @staticmethod
-    def _progress_reader(host: str) -> Netlink:
-        with network_namespace(namespace(host)):
-            return Netlink(NETLINK_SOCK_DIAG)
-
     def run(self, epoch_ns: int) -> None:
         """Sample from `epoch_ns` on, at the plan's intervals, until SIGTERM."""
         signal.signal(signal.SIGTERM, self._on_signal)
@@ -282,10 +331,10 @@ class Probe:
         next_queues, next_progress = epoch_ns - interval, epoch_ns + progress
         while not self._stop:
             if next_queues <= next_progress:
-                values = self._values_at(next_queues)
-                if values is None:
+                sample = self._sample_at(next_queues)
+                if sample is None:
                     break
-                now = time.monotonic_ns()
+                now, values = sample
                 self._note_queues(now - epoch_ns, values)
                 next_queues = _after(next_queues, interval, now)
             else:
@@ -300,8 +349,9 @@ class Probe:
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         self._stop = True
 
-    def _values_at(self, moment_ns: int) -> tuple[int, ...] | None:
-        """Return the values of all queues at a moment; None when the end of the run came first."""
+    def _sample_at(self, moment_ns: int) -> tuple[int, tuple[int, ...]] | None:
+        """Return when all queues were read that were to be read at a moment, and their values; None when
+        the end of the run came first."""
         try:
             return self._read(moment_ns)
         except LabError:
@@ -317,11 +367,8 @@ class Probe:
             start = end
 
     def _sample_progress(self, now_ns: int) -> None:
-        request = tcp_dump_request()
-        for netlink in self._progress:
-            for view, length in netlink.request(request):
-                for _, address, port, received in received_bytes(view, length):
-                    self._note_progress(now_ns, self._transfer_of(address, port), received)
+        for address, port, received in self._progress.read():
+            self._note_progress(now_ns, self._transfer_of(address, port), received)
 
     def _transfer_of(self, address: bytes, port: int) -> int | None:
         if self._plan.serving:
@@ -351,6 +398,11 @@ class Probe:
             "rows": rows,
         }
         (self._record / layout.samples_header(group)).write_text(json.dumps(header, indent=1) + "\n")
+
+
+def _socket_dumps(host: str) -> Netlink:
+    with network_namespace(namespace(host)):
+        return Netlink(NETLINK_SOCK_DIAG)
 
 
 def _after(moment: int, step: int, now: int) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from testbed.lab.counters import locate_qdiscs, received_bytes, tcp_dump_request
+import pytest
+
+from testbed.lab.counters import Received, locate_qdiscs, tcp_dump_request
 from testbed.lab.netlink import TCMSG, attribute
 from tests.support.lab import DATA, captured, datagrams
 
@@ -77,14 +79,63 @@ def test_the_request_for_tcp_sockets() -> None:
     assert tcp_dump_request().hex() == header + "0206020002010000" + "00" * 48
 
 
+DONE = struct.pack("=IHHIIi", 20, 3, 2, 1, 0, 0)
+ONE, TWO = (bytes([10, 0, 1, 1]), 20_000, 3_227_144), (bytes([10, 0, 1, 2]), 20_001, 1 << 40)
+TOS, INFO = 5, 2
+
+
+def received(found: Received, *messages: bytes) -> list[tuple[bytes, int, int]]:
+    data = b"".join(messages)
+    return found.read(memoryview(data), len(data))
+
+
+def described(socket: tuple[bytes, int, int], before: bytes = b"", info: int = INFO) -> bytes:
+    """A message about a socket, with attributes before that of its numbers."""
+    address, port, count = socket
+    body = struct.pack("=4B", 2, 1, 0, 0) + struct.pack(">HH4s12x4s12x32x", 5000, port, bytes(4), address)
+    body += before + attribute(info, bytes(128) + struct.pack("=Q", count) + bytes(96))
+    return struct.pack("=IHHII", 16 + len(body), 20, 2, 1, 0) + body
+
+
 def test_bytes_received_by_each_socket() -> None:
     dump = (DATA / "tcp-dump.bin").read_bytes()
-    assert sorted(received_bytes(memoryview(dump), len(dump))) == [
-        (5000, bytes([10, 0, 1, 1]), 20_000, 3_227_144),
-        (5000, bytes([10, 0, 1, 2]), 20_000, 3_845_196),
-    ]
+    seen = [(bytes([10, 0, 1, 1]), 20_000, 3_227_144), (bytes([10, 0, 1, 2]), 20_000, 3_845_196)]
+    assert sorted(received(Received(), dump)) == seen
+    again = Received()
+    assert [sorted(received(again, dump)) for _ in range(2)] == [seen, seen]
+
+
+def test_where_the_numbers_stand_is_learned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Received()
+    assert received(found, described(ONE)) == [ONE]
+    monkeypatch.setattr("testbed.lab.counters.attributes", lambda *_: pytest.fail("read by attributes"))
+    assert received(found, described(TWO), described(ONE)) == [TWO, ONE]
+    assert received(found, described(ONE), DONE) == [ONE]
+    assert received(found, DONE) == []
+
+
+def test_sockets_that_are_described_otherwise_are_read_too() -> None:
+    longer = attribute(TOS, b"\0")
+    same_size = attribute(TOS, bytes(128) + struct.pack("=Q", 7) + bytes(96))
+    for known in (described(ONE), described(ONE, longer), described(ONE, same_size)):
+        for other in (
+            described(TWO),
+            described(TWO, longer),
+            described(TWO, same_size),
+            described(TWO, longer + longer),
+        ):
+            found = Received()
+            assert received(found, known) == [ONE]
+            assert received(found, other) == [TWO]
+            assert received(found, known, other, DONE) == [ONE, TWO]
+    two_attributes = attribute(INFO, bytes(128) + struct.pack("=Q", TWO[2]) + bytes(96)) + same_size
+    swapped = described(TWO, same_size)[:88] + two_attributes  # of the same size, in another order
+    found = Received()
+    received(found, described(ONE, same_size))
+    assert received(found, swapped) == [TWO]
 
 
 def test_other_messages_among_the_sockets_are_left_out() -> None:
-    done = struct.pack("=IHHIIi", 20, 3, 2, 1, 0, 0)
-    assert list(received_bytes(memoryview(done), len(done))) == []
+    assert received(Received(), DONE) == []
+    route = struct.pack("=IHHII", 16, 24, 2, 1, 0)
+    assert received(Received(), described(ONE), route, described(TWO)) == [ONE, TWO]

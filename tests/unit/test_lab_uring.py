@@ -6,11 +6,13 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from testbed.errors import LabError
-from testbed.lab.uring import Batch, Exchange, NoUring
+from testbed.lab import uring
+from testbed.lab.uring import DATAGRAM_BYTES, Batch, Exchange, NoUring, Questions, Stamp
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -28,9 +30,15 @@ def three() -> Iterator[list[Pair]]:
     yield from pairs(3)
 
 
-def batch_of(*exchanges: Exchange, timed: bool = False) -> Batch:
+@pytest.fixture
+def stamp() -> Iterator[Stamp]:
+    with closing(Stamp()) as made:
+        yield made
+
+
+def batch_of(*exchanges: Exchange, timed: bool = False, stamp: Stamp | None = None) -> Batch:
     try:
-        return Batch(exchanges, timed=timed)
+        return Batch(exchanges, timed=timed, stamp=stamp)
     except NoUring as refused:
         pytest.skip(f"announced: no io_uring here: {refused}")
 
@@ -116,8 +124,13 @@ def test_a_moment_that_is_past_is_no_wait(three: list[Pair]) -> None:
     assert not batch.run()  # nothing was answered
 
 
-def test_a_signal_ends_the_wait_and_nothing_has_been_asked(three: list[Pair]) -> None:
+@pytest.mark.parametrize("earlier", range(4))
+def test_a_signal_ends_the_wait_and_nothing_has_been_asked(three: list[Pair], earlier: int) -> None:
     batch = batch_of(ask(three[0], b"q", b"four"), timed=True)
+    for _ in range(earlier):  # whose answers are not taken for this one's
+        three[0][1].send(b"four")
+        assert batch.run()
+        assert three[0][1].recv(10) == b"q"
     three[0][1].send(b"four")
     came: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _frame: came.append(number))
@@ -129,3 +142,84 @@ def test_a_signal_ends_the_wait_and_nothing_has_been_asked(three: list[Pair]) ->
     assert came == [signal.SIGALRM]
     with pytest.raises(BlockingIOError):
         three[0][1].recv(10, socket.MSG_DONTWAIT)
+
+
+# ---- the clock, read in the batch -----------------------------------------------------
+
+
+def test_a_stamp_is_the_time_at_which_the_batch_came_to_it(three: list[Pair], stamp: Stamp) -> None:
+    batch = batch_of(ask(three[0], b"q", b"four"), timed=True, stamp=stamp)
+    for _ in range(50):
+        three[0][1].send(b"four")
+        moment = time.monotonic_ns() + 1_000_000
+        assert batch.run(moment)
+        # The two clocks were read one after the other: a few microseconds at most.
+        assert moment - 100_000 <= stamp.moment_ns() <= time.monotonic_ns() + 100_000
+
+
+def test_a_stamp_tells_of_a_wait_that_was_too_long(three: list[Pair], stamp: Stamp) -> None:
+    batch = batch_of(ask(three[0], b"q", b"four"), timed=True, stamp=stamp)
+    three[0][1].send(b"four")
+    asked = time.monotonic_ns()
+    time.sleep(0.05)
+    assert batch.run(asked)
+    assert stamp.moment_ns() >= asked + 49_000_000
+
+
+def test_without_a_stamp_in_the_answer_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uring, "_SO_TIMESTAMPNS", socket.SO_KEEPALIVE)  # an option that stamps nothing
+    with closing(Stamp()) as unmarked:
+        assert batch_of(stamp=unmarked).run()
+        with pytest.raises(NoUring, match=r"^this kernel does not stamp a datagram to oneself$"):
+            unmarked.moment_ns()
+
+
+# ---- answers of any length ------------------------------------------------------------
+
+
+def questions_to(*asked: Pair) -> Questions:
+    try:
+        return Questions([(pair[0].fileno(), b"question %d" % number) for number, pair in enumerate(asked)])
+    except NoUring as refused:
+        pytest.skip(f"announced: no io_uring here: {refused}")
+
+
+def texts(answers: list[tuple[memoryview, int]]) -> list[bytes]:
+    return [bytes(view[:length]) for view, length in answers]
+
+
+def test_answers_of_any_length_are_all_received(three: list[Pair]) -> None:
+    questions = questions_to(*three)
+    for number in range(20):
+        sent = [[b"x" * number + b"y"], [], [b"first", b"z" * (number * 1000 + 1)]]
+        for pair, answers in zip(three, sent, strict=True):
+            for answer in answers:
+                pair[1].send(answer)
+        assert [texts(found) for found in questions.run()] == sent
+        assert [pair[1].recv(20) for pair in three] == [b"question %d" % each for each in range(3)]
+
+
+def test_what_is_more_than_two_datagrams_stays_where_it_is(three: list[Pair]) -> None:
+    questions = questions_to(three[0])
+    for answer in (b"one", b"two", b"three"):
+        three[0][1].send(answer)
+    assert [texts(found) for found in questions.run()] == [[b"one", b"two"]]
+    assert three[0][0].recv(10) == b"three"
+
+
+def test_a_question_that_cannot_be_sent_is_an_error(three: list[Pair]) -> None:
+    questions = questions_to(*three)
+    three[1][1].close()
+    with pytest.raises(LabError, match=r"^a question of 10 B was answered with -\d+, "):
+        list(questions.run())
+
+
+def test_an_answer_beyond_its_buffer_is_an_error(three: list[Pair]) -> None:
+    questions = questions_to(three[0])
+    three[0][1].send(bytes(DATAGRAM_BYTES))
+    assert [len(text) for found in questions.run() for text in texts(found)] == [DATAGRAM_BYTES]
+    three[0][1].send(bytes(DATAGRAM_BYTES + 1))
+    with pytest.raises(
+        LabError, match=rf"^a question of 10 B was answered with 10, \[{DATAGRAM_BYTES + 1}, "
+    ):
+        list(questions.run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -104,8 +105,8 @@ class FakeBatch:
     whole = True
     moments: ClassVar[list[int]] = []
 
-    def __init__(self, exchanges: list[Exchange], *, timed: bool) -> None:
-        self.timed = timed
+    def __init__(self, exchanges: list[Exchange], *, timed: bool, stamp: object | None) -> None:
+        self.timed, self.stamped = timed, stamp is not None
         self.places: list[tuple[int, ...]] = []
         answers = b""
         for _ in exchanges:
@@ -145,41 +146,138 @@ def test_a_batch_whose_answers_have_changed_ends_the_run(monkeypatch: pytest.Mon
 def test_without_io_uring_each_reader_reads_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     readers = two_readers(monkeypatch)
 
-    def refused(_exchanges: object, *, timed: bool) -> None:
-        raise NoUring(f"Operation not permitted, timed or not: {timed}")
+    def refused(_exchanges: object, **how: object) -> None:
+        raise NoUring(f"Operation not permitted, however: {how}")
 
     monkeypatch.setattr(probe, "Batch", refused)
     assert probe.reading(readers)() == readers[0].read() + readers[1].read()
 
 
-def test_a_reading_at_a_moment_waits_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+class FakeStamp:
+    """The time at which a batch always came to it, or of which nothing is known."""
+
+    time_ns: int | None = 1250
+
+    def moment_ns(self) -> int:
+        if self.time_ns is None:
+            raise NoUring("no stamp")
+        return self.time_ns
+
+
+def test_in_virtual_time_the_batch_waits_reads_and_takes_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     readers = two_readers(monkeypatch)
+    monkeypatch.setattr(probe, "Stamp", FakeStamp)
     monkeypatch.setattr(probe, "sleep_until_ns", lambda moment_ns: pytest.fail(f"slept until {moment_ns}"))
-    assert probe.reading_at(readers)(1234) == readers[0].read() + readers[1].read()
+    monkeypatch.setattr(probe.time, "monotonic_ns", lambda: pytest.fail("read the clock"))
+    assert probe.reading_at(readers, "virtual")(1234) == (1250, readers[0].read() + readers[1].read())
     assert FakeBatch.moments == [0, 1234]  # whether it can wait was tried once
 
 
-def test_where_a_batch_cannot_wait_the_program_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_the_real_clock_the_time_is_taken_after_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    readers = two_readers(monkeypatch)
+    monkeypatch.setattr(probe, "Stamp", lambda: pytest.fail("asked for a stamp"))
+    monkeypatch.setattr(probe.time, "monotonic_ns", lambda: 1260 if FakeBatch.moments[1:] else 0)
+    assert probe.reading_at(readers, "real")(1234) == (1260, readers[0].read() + readers[1].read())
+    assert FakeBatch.moments == [0, 1234]
+
+
+@pytest.mark.parametrize("lacking", ["a wait", "a stamp"])
+def test_where_a_batch_cannot_wait_or_stamp_the_program_does(
+    monkeypatch: pytest.MonkeyPatch, lacking: str
+) -> None:
     readers = two_readers(monkeypatch)
     slept: list[int] = []
+    monkeypatch.setattr(probe, "Stamp", FakeStamp)
+    if lacking == "a wait":
+        monkeypatch.setattr(FakeBatch, "run", lambda self, at_ns=0: not self.timed)
+    else:
+        monkeypatch.setattr(FakeStamp, "time_ns", None)
     monkeypatch.setattr(probe, "sleep_until_ns", slept.append)
-    monkeypatch.setattr(FakeBatch, "run", lambda self, at_ns=0: not self.timed)
-    assert probe.reading_at(readers)(1234) == readers[0].read() + readers[1].read()
+    monkeypatch.setattr(probe.time, "monotonic_ns", lambda: 1270 if slept else 0)
+    assert probe.reading_at(readers, "virtual")(1234) == (1270, readers[0].read() + readers[1].read())
     assert slept == [1234]
 
 
 @pytest.mark.parametrize("stopped", [True, False])
 def test_no_answer_ends_the_sampling_only_when_it_was_to_end(stopped: bool) -> None:
-    def unanswered(_at_ns: int) -> tuple[int, ...]:
+    def unanswered(_at_ns: int) -> tuple[int, tuple[int, ...]]:
         raise LabError(probe.CHANGED)
 
     waiting = probe.Probe.__new__(probe.Probe)
     waiting._read, waiting._stop = unanswered, stopped
     if stopped:
-        assert waiting._values_at(1) is None
+        assert waiting._sample_at(1) is None
     else:
         with pytest.raises(LabError, match=probe.CHANGED):
-            waiting._values_at(1)
+            waiting._sample_at(1)
+
+
+# ---- progress -------------------------------------------------------------------------
+
+MORE = struct.pack("=IHHIIi", 20, 20, 2, 1, 0, 0)
+
+
+class FakeQuestions:
+    """Answers that are there already, one list of datagrams for each question."""
+
+    def __init__(self, questions: list[tuple[int, bytes]]) -> None:
+        self.asked = questions
+
+    def run(self) -> list[list[tuple[memoryview, int]]]:
+        return [[(memoryview(each), len(each)) for each in answer] for answer in self.answers]
+
+    answers: ClassVar[list[list[bytes]]] = []
+
+
+class Dumps:
+    """A socket with the datagrams that a batch left to be received."""
+
+    def __init__(self, left: list[bytes]) -> None:
+        self.left = left
+
+    def fileno(self) -> int:
+        return 0
+
+    def answer(self) -> Iterator[tuple[memoryview, int]]:
+        while self.left:
+            yield memoryview(each := self.left.pop(0)), len(each)
+
+    def request(self, _message: bytes) -> Iterator[tuple[memoryview, int]]:
+        return self.answer()
+
+
+def progress(monkeypatch: pytest.MonkeyPatch, *dumps: Dumps) -> list[bytes]:
+    """What is read of some sockets: the datagrams, in order."""
+    seen: list[bytes] = []
+    monkeypatch.setattr(
+        probe.Received, "read", lambda _self, view, length: seen.append(bytes(view[:length])) or []
+    )
+    assert list(probe.ProgressReader(dumps).read()) == []  # type: ignore[arg-type]
+    return seen
+
+
+def test_what_a_batch_has_not_received_of_an_answer_is_received_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "Questions", FakeQuestions)
+    monkeypatch.setattr(FakeQuestions, "answers", [[MORE, DONE], [MORE, MORE], [MORE + DONE], []])
+    others = [Dumps([]), Dumps([MORE + MORE, DONE]), Dumps([]), Dumps([DONE])]
+    assert progress(monkeypatch, *others) == [
+        *(MORE, DONE),
+        *(MORE, MORE, MORE + MORE, DONE),
+        MORE + DONE,
+        DONE,
+    ]
+    assert [other.left for other in others] == [[]] * 4
+
+
+def test_without_io_uring_each_socket_is_asked_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_questions: object) -> None:
+        raise NoUring("Operation not permitted")
+
+    monkeypatch.setattr(probe, "Questions", refused)
+    assert progress(monkeypatch, Dumps([MORE, DONE]), Dumps([DONE])) == [MORE, DONE, DONE]
+
+
+# ---- rows -----------------------------------------------------------------------------
 
 
 def test_rows_are_little_endian_int64(tmp_path: Path) -> None:
