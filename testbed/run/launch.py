@@ -131,7 +131,10 @@ def _without_room(out: Path, error: BaseException) -> BaseException:
     The lab writes through the machine's files: what fails there for want of room fails in many ways.
     """
     if isinstance(error, OSError):
-        lost = refused(error.filename or out, error)
+        place = Path(str(error.filename or out))
+        lost = refused(place, error)
+        if not place.resolve().is_relative_to(out.resolve()):
+            lost = LabError(f"{place}: {error.strerror}")  # not the record's; what to do is not known
     else:
         found = refusal(out) if isinstance(error, TestbedError) else None
         if found is None:

@@ -279,6 +279,22 @@ def test_a_file_that_could_not_be_written_though_there_is_room(tmp_path: Path, l
     assert manifest(tmp_path) == ("failed", reason)
 
 
+def test_a_file_of_somewhere_else_is_named_without_a_remedy(tmp_path: Path, lab: dict[str, Any]) -> None:
+    lab["behave"] = raising(FileNotFoundError(2, "No such file or directory", "/proc/1/environ"))
+    with pytest.raises(LabError, match=r"^/proc/1/environ: No such file or directory$"):
+        start(tmp_path)
+    assert manifest(tmp_path) == ("failed", "/proc/1/environ: No such file or directory")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_lies_in_the_record_cannot_be_written(tmp_path: Path, lab: dict[str, Any], inside: bool) -> None:
+    place = tmp_path / "raw" / "facts.json" if inside else tmp_path
+    lab["behave"] = raising(OSError(28, "No space left on device", str(place) if inside else None))
+    with pytest.raises(LabError) as caught:
+        start(tmp_path)
+    assert str(caught.value) == f"{place}: {FULL}"
+
+
 def test_a_record_that_cannot_be_closed_goes_on_to_say_running(
     tmp_path: Path, lab: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
