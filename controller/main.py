@@ -10,11 +10,8 @@ work, for in virtual time every wake-up costs, but with policy least-loaded, whi
 end it by SIGTERM.
 
 os-ken is a dependency of the project. Ryu 4.34 builds only with an old setuptools and so lives in an
-environment of its own (the commands are in requirements-ryu.txt):
+environment of its own, which requirements-ryu.txt says how to make:
 
-    python3 -m venv .venv-ryu
-    .venv-ryu/bin/pip install setuptools==66.1.1 wheel==0.45.1
-    .venv-ryu/bin/pip install --no-build-isolation -r requirements-ryu.txt
     .venv-ryu/bin/python -m controller.main --framework ryu ...
 
 The lab starts this as a process; nothing imports it.

@@ -39,14 +39,13 @@ class Dispatcher:
         self._placed: Counter[str] = Counter()
         self._coming: list[Course] = []
         self._rates: Rates | None = None
-        self._read_ns = 0
 
-    def read(self, now_ns: int, rates: Rates) -> None:
+    def read(self, rates: Rates) -> None:
         """Take in a reading of the network's counters.
 
         What was placed is forgotten once its transfer has begun: from then on the counters show it.
         """
-        self._rates, self._read_ns = rates, now_ns
+        self._rates = rates
         self._coming = [course for course in self._coming if course.prefill_end_ns is None]
         self._placed = Counter()
         for course in self._coming:
@@ -75,7 +74,6 @@ class Dispatcher:
             move_bytes=moves,
             free_bps={host: free_bps for host, (_, free_bps) in tightest.items()},
             placed_bytes={host: placed for host, (placed, _) in tightest.items()},
-            age_ns=now_ns - self._read_ns,
         )
         host = self._policy(request, self._hosts, view, self._rng)
         self._bytes[host] += moves[host]

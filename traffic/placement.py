@@ -32,8 +32,8 @@ class View:
 
     `outstanding_bytes` and `outstanding_requests` are on their way to, or held by, each decode host.
     `cached_tokens` are of this request's prompt, from its beginning; `move_bytes` is what would be moved to
-    each host. `free_bps` is the rate that was free on the path to each host from the request's prefill host,
-    as it was `age_ns` ago, and `placed_bytes` what has been sent to each host since.
+    each host. `free_bps` is the rate that was free on the path to each host from the request's prefill host
+    when the counters were last read, and `placed_bytes` what has been sent to each host since.
     """
 
     outstanding_bytes: Mapping[str, int] = field(default_factory=dict)
@@ -42,7 +42,6 @@ class View:
     move_bytes: Mapping[str, int] = field(default_factory=dict)
     free_bps: Mapping[str, float] = field(default_factory=dict)
     placed_bytes: Mapping[str, int] = field(default_factory=dict)
-    age_ns: int = 0
 
     def load(self, host: str) -> tuple[int, int]:
         """Return the bytes, then the requests, that are outstanding at `host`."""
@@ -131,38 +130,34 @@ def _below(count: int, rng: random.Random) -> int:
 
 @dataclass(frozen=True)
 class Placement:
-    """A policy with what it goes by: `stateful` where the running lab's state decides."""
+    """A policy with what it goes by."""
 
     choose: Callable[..., str]
-    stateful: bool
     meaning: str
 
 
 PLACEMENTS: Mapping[str, Placement] = MappingProxyType(
     {
         "round-robin": Placement(
-            round_robin, False, "request k goes from prefill host k mod nP to decode host k mod nD"
+            round_robin, "request k goes from prefill host k mod nP to decode host k mod nD"
         ),
-        "random": Placement(uniform, False, "any decode host, all alike"),
+        "random": Placement(uniform, "any decode host, all alike"),
         "least-loaded": Placement(
-            least_loaded, True, "the decode host with the fewest bytes outstanding, then the fewest requests"
+            least_loaded, "the decode host with the fewest bytes outstanding, then the fewest requests"
         ),
         "power-of-two": Placement(
-            power_of_two, True, "two different decode hosts are drawn, the less loaded of them is taken"
+            power_of_two, "two different decode hosts are drawn, the less loaded of them is taken"
         ),
         "skewed": Placement(
             skewed,
-            False,
             "a few decode hosts get most: the k-th in proportion to k to the power of -skew (Zipf)",
         ),
         "cache-aware": Placement(
             cache_aware,
-            True,
             "the decode host that has most of the prompt's prefix, the least loaded of equals",
         ),
         "network-aware": Placement(
             network_aware,
-            True,
             "the decode host that the KV would reach first: bytes to move over the rate that was free on the "
             "path when the lab's counters were last read; within 5 % of the best the least loaded",
         ),

@@ -56,7 +56,6 @@ _TCPI_OPTIONS = 5
 _TCPI_OPT_ECN = 8
 _RETRANSMISSIONS = struct.Struct("=I")
 _RETRANSMISSIONS_AT = 100
-_DELIVERED_CE_AT = 196
 _SO_SNDBUFFORCE = 32
 _SO_RCVBUFFORCE = 33
 _SO_MAX_PACING_RATE = 47
@@ -402,5 +401,4 @@ def _facts(sender: socket.socket, receiver: socket.socket) -> dict[str, Any]:
         "congestion_control": {"sender": names[0], "receiver": names[1]},
         "ecn": bool(info[_TCPI_OPTIONS] & _TCPI_OPT_ECN),
         "retransmissions": _RETRANSMISSIONS.unpack_from(info, _RETRANSMISSIONS_AT)[0],
-        "ce_segments": _RETRANSMISSIONS.unpack_from(info, _DELIVERED_CE_AT)[0],
     }

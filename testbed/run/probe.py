@@ -182,16 +182,20 @@ def reading_at(readers: Sequence[QueueReader], clock: str) -> Callable[[int], tu
     try:
         if clock == "virtual":
             return _stamped(readers)
-        at_moment = BatchReader(readers, timed=True).read
+        return _timed(BatchReader(readers, timed=True).read)
     except NoUring:
         at_once = reading(readers)
 
-        def at_moment(at_ns: int) -> tuple[int, ...]:
-            sleep_until_ns(at_ns)
-            return at_once()
+    def slept(at_ns: int) -> tuple[int, ...]:
+        sleep_until_ns(at_ns)
+        return at_once()
 
+    return _timed(slept)
+
+
+def _timed(read: Callable[[int], tuple[int, ...]]) -> Callable[[int], tuple[int, tuple[int, ...]]]:
     def then(at_ns: int) -> tuple[int, tuple[int, ...]]:
-        values = at_moment(at_ns)
+        values = read(at_ns)
         return time.monotonic_ns(), values
 
     return then

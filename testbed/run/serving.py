@@ -57,7 +57,7 @@ class ServingRun:
         watch = None
         if serving.placement == NETWORK_AWARE:
             rates = FreeRates(plan)
-            watch = (serving.staleness_ns, lambda now_ns: dispatcher.read(now_ns, rates.read(now_ns)))
+            watch = (serving.staleness_ns, lambda now_ns: dispatcher.read(rates.read(now_ns)))
         self.replay = ServingReplay(
             self._engine,
             self._flows,

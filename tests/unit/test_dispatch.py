@@ -71,29 +71,29 @@ def test_without_room_nothing_is_cached() -> None:
 
 def test_network_aware_follows_the_last_reading_and_counts_what_it_placed_since() -> None:
     dispatcher = Dispatcher(serving(placement="network-aware"))
-    dispatcher.read(0, lambda src, dst: [(dst, {"d1": 100e9, "d2": 20e9}[dst])])
+    dispatcher.read(lambda src, dst: [(dst, {"d1": 100e9, "d2": 20e9}[dst])])
     hosts = [chosen(dispatcher, job(number, size=1000)).decode_host for number in range(6)]
     # Five times as fast: with the fifth request d1 takes as long as d2 for its first, and d2 is less loaded.
     assert hosts == ["d1", "d1", "d1", "d1", "d2", "d1"]
-    dispatcher.read(1, lambda src, dst: [(dst, {"d1": 1e9, "d2": 20e9}[dst])])
+    dispatcher.read(lambda src, dst: [(dst, {"d1": 1e9, "d2": 20e9}[dst])])
     assert chosen(dispatcher, job(7)).decode_host == "d2"
 
 
 def test_what_has_not_begun_to_move_counts_beyond_a_reading() -> None:
     dispatcher = Dispatcher(serving(placement="network-aware"))
     free = {"d1": 100e9, "d2": 60e9}
-    dispatcher.read(0, lambda src, dst: [(dst, free[dst])])
+    dispatcher.read(lambda src, dst: [(dst, free[dst])])
     first = chosen(dispatcher, job(0, size=1000))
-    dispatcher.read(1, lambda src, dst: [(dst, free[dst])])
+    dispatcher.read(lambda src, dst: [(dst, free[dst])])
     assert (first.decode_host, chosen(dispatcher, job(1, size=1000)).decode_host) == ("d1", "d2")
     first.prefill_end_ns = 2
-    dispatcher.read(3, lambda src, dst: [(dst, free[dst])])
+    dispatcher.read(lambda src, dst: [(dst, free[dst])])
     assert chosen(dispatcher, job(2, size=1000)).decode_host == "d1"
 
 
 def test_hosts_behind_one_link_share_what_is_free_on_it() -> None:
     dispatcher = Dispatcher(serving(placement="network-aware", decode_hosts=("d1", "d2", "d3")))
     leaf_of = {"d1": "leaf1", "d2": "leaf1", "d3": "leaf2"}
-    dispatcher.read(0, lambda src, dst: [(leaf_of[dst], 100e9), (dst, 100e9)])
+    dispatcher.read(lambda src, dst: [(leaf_of[dst], 100e9), (dst, 100e9)])
     hosts = [chosen(dispatcher, job(number, size=1000)).decode_host for number in range(6)]
     assert hosts == ["d1", "d3", "d2", "d3", "d1", "d3"]
