@@ -29,13 +29,16 @@ HIDDEN = ("/proc", "/sys", "/dev", "/run", "/mnt")
 EPOCH_S = 1_700_000_000
 """What the guest's calendar says at boot in virtual time; any constant does."""
 
-_MOUNTS = """mount -t proc proc /proc
+# With -n and -i mount neither asks for the machine's own /run/mount nor for helpers: what is there or not
+# would decide what a guest's first programs do.
+_MOUNT = "mount -n -i"
+_MOUNTS = f"""{_MOUNT} -t proc proc /proc
 echo 1 >/proc/sys/vm/panic_on_oom
-mount -t sysfs sysfs /sys
-mountpoint -q /dev || mount -t devtmpfs devtmpfs /dev
+{_MOUNT} -t sysfs sysfs /sys
+mountpoint -q /dev || {_MOUNT} -t devtmpfs devtmpfs /dev
 mkdir -p /dev/pts
-mount -t devpts devpts /dev/pts
-mount -t tmpfs tmpfs /run"""
+{_MOUNT} -t devpts devpts /dev/pts
+{_MOUNT} -t tmpfs tmpfs /run"""
 
 _PANICS = {
     "sleep forever": "nothing in the lab will ever happen again (every program waits for another)",
@@ -87,11 +90,14 @@ def command(kernel: Kernel, memory_mb: int, *, terminal: bool = False) -> list[s
 
     With `terminal` the process's standard input is the guest's `TERMINAL_INSIDE`.
     """
-    mount = f"mount -t hostfs none {RECORD_INSIDE} -o /proc/self/cwd"
+    mount = f"{_MOUNT} -t hostfs none {RECORD_INSIDE} -o /proc/self/cwd"
     first = f"{mount} && exec sh {RECORD_INSIDE}/{JOB_DIR}/init.sh"
     # By a link in the job's folder: LD_PRELOAD takes no path with a space or a colon.
     shim = ["env", f"LD_PRELOAD={JOB_DIR}/{SHIM_LINK}"] if kernel.shim else []
-    time_travel = ["time-travel=inf-cpu", f"time-travel-start={EPOCH_S}"] if kernel.virtual else []
+    # Programs lie at the same addresses in every run, whatever random numbers were drawn before.
+    time_travel = (
+        ["time-travel=inf-cpu", f"time-travel-start={EPOCH_S}", "norandmaps"] if kernel.virtual else []
+    )
     return [
         "setpriv", "--pdeathsig", "KILL", "setarch", "-R", *shim, str(kernel.path),
         f"mem={memory_mb}M", "rootfstype=hostfs", "rootflags=/", "ro",

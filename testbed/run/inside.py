@@ -54,6 +54,10 @@ REAL_HEAD_START_NS = 250_000_000
 """From the moment everybody is ready to the workload's epoch: in scenario time, but on a real clock no less
 than it takes all programs to wake up."""
 
+WHOLE_NS = 1_000_000_000
+"""In virtual time the epoch is at a whole second, so that the kernel's own clocks, which tick in
+milliseconds, stand alike in every run, however long the lab took to build."""
+
 DRAIN_NS = 1_000_000
 """How long queues are still sampled after the last transfer, in scenario time, or two intervals."""
 
@@ -230,8 +234,7 @@ def run_traffic(
         watchers.append(spawn("capture", partial(capture_main, plan, captures, record), logs))
     for child in (*watchers, *workers):
         child.wait_ready()
-    least_ns = REAL_HEAD_START_NS if plan.clock == "real" else 0
-    epoch_ns = time.monotonic_ns() + max(round(HEAD_START_NS * plan.dilation), least_ns)
+    epoch_ns = _epoch_ns(plan, time.monotonic_ns())
     progress("traffic")
     for child in (*watchers, *workers):
         child.go(epoch_ns)
@@ -267,6 +270,13 @@ def _require_finished(plan: Plan, record: Path) -> None:
             f"of scenario time, the first is {given_up[0]}{ends.get(given_up[0], '')} "
             f"(deadline.scenario{TOO_FAST if plan.clock == 'real' else ''})"
         )
+
+
+def _epoch_ns(plan: Plan, now_ns: int) -> int:
+    """Return the moment at which the workload begins."""
+    if plan.clock == "virtual":
+        return -(-(now_ns + HEAD_START_NS) // WHOLE_NS) * WHOLE_NS
+    return now_ns + max(round(HEAD_START_NS * plan.dilation), REAL_HEAD_START_NS)
 
 
 def _await_workers(workers: list[Child], watchers: list[Child], lab: Lab, plan: Plan, record: Path) -> None:

@@ -67,6 +67,27 @@ def test_another_seed_gives_other_bytes(tmp_path: Path, scenario: Path, alone: P
     assert (out / "transfers.csv").read_bytes() != (alone / "transfers.csv").read_bytes()
 
 
+OTHER_MACHINE = """
+mount -n -t tmpfs tmpfs /run && mkdir -p $1 && mount -n --bind "$2" /etc/ld.so.cache && shift 2 && exec "$@"
+"""
+
+
+@pytest.mark.parametrize("has", ["/run/mount", "/run"])
+def test_what_else_is_on_the_machine_makes_no_difference(
+    tmp_path: Path, scenario: Path, alone: Path, has: str
+) -> None:
+    """More libraries are installed, and the folder of mount's notes has been made, or has not."""
+    libraries, out = tmp_path / "ld.so.cache", tmp_path / "record"
+    libraries.write_bytes(Path("/etc/ld.so.cache").read_bytes() + bytes(5 * 4096))
+    unshare = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
+    words = ["sh", "-c", OTHER_MACHINE, "sh", has, str(libraries), *command("run", scenario, "--out", out)]
+    done = subprocess.run(
+        [*unshare, *words], capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert results(out) == results(alone)
+
+
 NOBODY = 65534
 STRANGE = {
     "TZ": "Pacific/Chatham",

@@ -27,12 +27,13 @@ def job(folder: Path, seed: int = 1) -> Job:
 
 
 def test_the_command_line() -> None:
-    first = "mount -t hostfs none /mnt -o /proc/self/cwd && exec sh /mnt/.lab/init.sh"
+    first = "mount -n -i -t hostfs none /mnt -o /proc/self/cwd && exec sh /mnt/.lab/init.sh"
     assert uml.command(BUILT, 700) == [
         "setpriv", "--pdeathsig", "KILL", "setarch", "-R", "env", "LD_PRELOAD=.lab/uml_shim.so",
         "/cache/0123/linux", "mem=700M", "rootfstype=hostfs", "rootflags=/", "ro",
         "con=null", "con0=null,fd:1", "ssl=null", "uml_dir=.lab/", "umid=uml",
-        "time-travel=inf-cpu", "time-travel-start=1700000000", "init=/bin/sh", "--", "-c", f'"{first}"',
+        "time-travel=inf-cpu", "time-travel-start=1700000000", "norandmaps",
+        "init=/bin/sh", "--", "-c", f'"{first}"',
     ]  # fmt: skip
 
 

@@ -144,3 +144,25 @@ def test_the_hosts_of_the_traffic_are_named() -> None:
     many = small_plan("fabric.hosts_per_leaf=8", "hosts.prefill.count=4", "hosts.decode.count=4")
     served = replace(many, transfers=(), serving=inside)
     assert inside._hosts(served) == "senders and receivers on p1, p2, p3, p4, d1 and 3 more"
+
+
+# ---- the epoch ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("now_ns", "epoch_ns"),
+    [
+        (11_300_000_000, 12_000_000_000),
+        (11_300_000_008, 12_000_000_000),  # a little later: no other moment
+        (11_995_000_000, 12_000_000_000),
+        (11_995_000_001, 13_000_000_000),  # everybody has five milliseconds to wake up
+    ],
+)
+def test_in_virtual_time_the_workload_begins_at_a_whole_second(now_ns: int, epoch_ns: int) -> None:
+    assert inside._epoch_ns(PLAN, now_ns) == epoch_ns
+
+
+@pytest.mark.parametrize(("dilation", "head_start_ns"), [(10, 250_000_000), (1000, 5_000_000_000)])
+def test_with_the_real_clock_it_begins_when_all_have_woken_up(dilation: int, head_start_ns: int) -> None:
+    slow = small_plan(f"dilation={dilation}", clock="real")
+    assert inside._epoch_ns(slow, 11_300_000_008) == 11_300_000_008 + head_start_ns
