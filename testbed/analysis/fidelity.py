@@ -20,7 +20,7 @@ from testbed.analysis.lab_checks import (
     check_processors,
     check_stray_drops,
 )
-from testbed.analysis.links import STANDING_PACKETS, full_packet_bytes
+from testbed.analysis.links import full_packet_bytes
 from testbed.analysis.losses import path_is_known
 from testbed.analysis.roce import roce_problems
 from testbed.analysis.stats import NS_PER_MS, Floats
@@ -43,9 +43,10 @@ EXPECTED_MARKS = 30.0
 """Without one mark where so many were to be expected, marking does not work: chance would do it once in
 e^30."""
 
-QUEUED_PACKETS = 1000
-"""DCTCP without one mark is none where so many packets left a queue that stood: a sender that starts doubles
-its window each round trip until it is marked, and would have filled thresholds of a few hundred packets."""
+QUEUED_PACKETS, QUEUE_PACKETS = 1000, 100
+"""DCTCP without one mark is none where so many packets left a queue of so many: a sender that starts doubles
+its window each round trip until it is marked, and thresholds are of twenty to a hundred packets. A shorter
+queue may stand below the threshold, where something else (a landing's buffer) limits the window."""
 
 BURST_BYTES = 1_000_000
 EARLY_SHARE = 0.02
@@ -349,7 +350,7 @@ def _queued_without_a_mark(record: Record) -> list[str]:
     marking = [queue for queue in record.plan.queues if queue.marking]
     if any(record.totals(queue.link)["ce_marks"] for queue in marking):
         return []
-    level = STANDING_PACKETS * full_packet_bytes(record)
+    level = QUEUE_PACKETS * full_packet_bytes(record)
     found = []
     for queue in marking:
         series = record.series(queue.link)

@@ -22,14 +22,18 @@ LEAST_PACKETS = 40
 """A slow link is judged by every second, third, ... sample, so that it sends so many packets from one to the
 next: a packet counts at the moment it leaves, perhaps just behind the interval in which it was sent."""
 
+NEAR = 4
+"""Samples are near each other when a link sends so many times K_min from one to the next at most."""
+
 
 def held_rates(record: Record) -> dict[str, float]:
     """Return, for each link that was backlogged for long enough, the share of its rate it sent meanwhile.
 
     Time in which a pause (PFC) held the port is left out. Judged are the intervals at both ends of which a
-    queue held what the link sends from one judged sample to the next: it did not run empty between. On a
-    real clock, where too slow a machine must not pass, it is enough that a marking queue stood at K_min;
-    where KV comes in bursts, as by layers, such a queue does run empty between samples far apart.
+    queue held what the link sends from one judged sample to the next: it did not run empty between. It is
+    enough that a marking queue stood at K_min where samples are near each other, and on a real clock, where
+    too slow a machine must not pass; where KV comes in bursts, as by layers, such a queue does run empty
+    between samples far apart.
     """
     kmin = {queue.link: queue.kmin_bytes for queue in record.plan.queues if queue.marking}
     rated = [link for link in record.plan.topology.all_links if link.rate_bps]
@@ -43,7 +47,7 @@ def _held(record: Record, link: Link, kmin_bytes: int | None) -> float | None:
     every = max(1, math.ceil(LEAST_PACKETS * record.plan.mtu / sample_bytes))
     sent_bytes = every * sample_bytes
     stands_at_bytes = sent_bytes
-    if kmin_bytes is not None and record.plan.clock == "real":
+    if kmin_bytes is not None and (record.plan.clock == "real" or sent_bytes <= NEAR * kmin_bytes):
         stands_at_bytes = min(sent_bytes, kmin_bytes)
     standing = series.backlog_bytes[::every] >= stands_at_bytes
     busy = standing[:-1] & standing[1:]

@@ -54,9 +54,10 @@ REAL_HEAD_START_NS = 250_000_000
 """From the moment everybody is ready to the workload's epoch: in scenario time, but on a real clock no less
 than it takes all programs to wake up."""
 
-WHOLE_NS = 1_000_000_000
-"""In virtual time the epoch is at a whole second, so that the kernel's own clocks, which tick in
-milliseconds, stand alike in every run, however long the lab took to build."""
+TICKS_NS = 10_000_000
+"""In virtual time the epoch is at a whole number of these, so that the kernel's own clocks, which tick in
+milliseconds, stand alike in every run, however long the lab took to build. Not of whole seconds: after so
+long an idleness this kernel lets ordinary programs go before those that come first, until its next tick."""
 
 DRAIN_NS = 1_000_000
 """How long queues are still sampled after the last transfer, in scenario time, or two intervals."""
@@ -275,7 +276,7 @@ def _require_finished(plan: Plan, record: Path) -> None:
 def _epoch_ns(plan: Plan, now_ns: int) -> int:
     """Return the moment at which the workload begins."""
     if plan.clock == "virtual":
-        return -(-(now_ns + HEAD_START_NS) // WHOLE_NS) * WHOLE_NS
+        return -(-(now_ns + HEAD_START_NS) // TICKS_NS) * TICKS_NS
     return now_ns + max(round(HEAD_START_NS * plan.dilation), REAL_HEAD_START_NS)
 
 

@@ -76,13 +76,18 @@ def test_a_link_without_a_backlog_need_not_send(deep: Record) -> None:
     assert held_rates(edit_samples(deep, "leaf3-d1", "backlog_bytes", lambda values: values // 10)) == {}
 
 
-@pytest.mark.parametrize(("dilation", "judged"), [(1, []), (1000, ["leaf3-d1"])], ids=["virtual", "real"])
+@pytest.mark.parametrize(
+    ("dilation", "kmin_bytes", "judged"),
+    [(1, 100_000, ["leaf3-d1"]), (1, 60_000, []), (1000, 60_000, ["leaf3-d1"])],
+    ids=["near samples", "samples far apart", "samples far apart, real clock"],
+)
 def test_a_queue_that_may_have_run_empty_is_judged_on_a_real_clock_only(
-    dilation: float, judged: list[str], tmp_path: Path
+    dilation: float, kmin_bytes: int, judged: list[str], tmp_path: Path
 ) -> None:
-    """K_min at both ends says nothing of the 20 us between them, in which the link sends 250 kB."""
+    """The link sends 250 kB in 20 us: a short queue at both ends says nothing of the time between them."""
     record = Record.open(write_record(tmp_path, incast(senders=2, dilation=dilation)))
-    assert list(held_rates(record)) == judged
+    queues = tuple(replace(queue, kmin_bytes=kmin_bytes) for queue in record.plan.queues)
+    assert list(held_rates(replace(record, plan=replace(record.plan, queues=queues)))) == judged
 
 
 def test_status(tmp_path: Path) -> None:
@@ -141,18 +146,25 @@ def test_marking(folder: Path) -> None:
 
 def test_dctcp_without_one_mark_though_packets_waited(tmp_path: Path) -> None:
     record = Record.open(write_record(tmp_path, incast(senders=2, size=16 << 20)))
+    late = tuple(replace(queue, kmin_bytes=2_000_000, kmax_bytes=3_000_000) for queue in record.plan.queues)
+    record = replace(record, plan=replace(record.plan, queues=late))
+
+    def standing(record: Record, most: int) -> Record:
+        return edit_samples(record, "leaf3-d1", "backlog_bytes", lambda backlog: np.sign(backlog) * most)
+
     silent = edit_samples(record, "leaf3-d1", "ce_marks", lambda marks: 0 * marks)
-    below = edit_samples(silent, "leaf3-d1", "backlog_bytes", lambda backlog: np.minimum(backlog, 90_000))
-    assert _failed(below) == {
-        "marking": "dctcp ran without one mark, so it is another control: leaf3-d1 held up to 90000 B, "
-        "K_min is 100000 B"
-    }
-    marked = edit_samples(record, "leaf3-d1", "backlog_bytes", lambda backlog: np.minimum(backlog, 90_000))
-    empty = edit_samples(silent, "leaf3-d1", "backlog_bytes", lambda backlog: np.minimum(backlog, 8_000))
-    other = replace(
-        below, plan=replace(below.plan, transport=replace(below.plan.transport, congestion_control="cubic"))
+    unheard = standing(silent, 1_000_000)
+    assert _failed(unheard)["marking"] == (
+        "dctcp ran without one mark, so it is another control: leaf3-d1 held up to 1000000 B, "
+        "K_min is 2000000 B"
     )
-    for allowed in (marked, empty, other):
+    cubic = replace(unheard.plan.transport, congestion_control="cubic")
+    short = standing(silent, 90_000)  # as where a landing limits the window
+    for allowed in (
+        standing(record, 1_000_000),
+        short,
+        replace(unheard, plan=replace(unheard.plan, transport=cubic)),
+    ):
         assert "marking" not in _failed(allowed)
 
 
