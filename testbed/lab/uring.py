@@ -246,7 +246,7 @@ class Questions(_Ring):
             for _ in range(DATAGRAMS):
                 steps.append((_RECV, descriptor, answer, DATAGRAM_BYTES, _MSG_TRUNC | _MSG_DONTWAIT))
                 answer += DATAGRAM_BYTES
-        super().__init__(steps, linked=False)
+        super().__init__(steps, linked=True)  # or an older kernel receives before it has sent
 
     def run(self) -> Iterator[list[tuple[memoryview, int]]]:
         """Ask all; yield, for each question in turn, the datagrams that are there as (buffer, length).
