@@ -246,7 +246,7 @@ class Questions(_Ring):
             for _ in range(DATAGRAMS):
                 steps.append((_RECV, descriptor, answer, DATAGRAM_BYTES, _MSG_TRUNC | _MSG_DONTWAIT))
                 answer += DATAGRAM_BYTES
-        super().__init__(steps, linked=True)  # or an older kernel receives before it has sent
+        super().__init__(steps, linked=True)
 
     def run(self) -> Iterator[list[tuple[memoryview, int]]]:
         """Ask all; yield, for each question in turn, the datagrams that are there as (buffer, length).
@@ -254,7 +254,9 @@ class Questions(_Ring):
         The buffers hold until the next `run`. LabError for a question that could not be sent, or an answer
         that is longer than its buffer.
         """
-        results = self._enter()[1::2]
+        completed = self._enter()
+        # An older kernel tells what failed (nothing more was there) before what did not.
+        results = [result for _, result in sorted(zip(completed[::2], completed[1::2], strict=True))]
         for number, size in enumerate(self._sizes):
             sent, *lengths = results[number * (DATAGRAMS + 1) : (number + 1) * (DATAGRAMS + 1)]
             if sent != size or max(lengths) > DATAGRAM_BYTES:

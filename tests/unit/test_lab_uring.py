@@ -207,6 +207,24 @@ def test_what_is_more_than_two_datagrams_stays_where_it_is(three: list[Pair]) ->
     assert three[0][0].recv(10) == b"three"
 
 
+def test_completions_are_told_apart_by_their_number(
+    three: list[Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = questions_to(*three)
+    for pair in three:
+        pair[1].send(b"answer")
+    enter = questions._enter
+
+    def turned() -> tuple[int, ...]:
+        """What failed first, as Linux 6.1 has it."""
+        completed = enter()
+        pairs = sorted(zip(completed[::2], completed[1::2], strict=True), key=lambda each: each[1])
+        return tuple(value for each in pairs for value in each)
+
+    monkeypatch.setattr(questions, "_enter", turned)
+    assert [texts(found) for found in questions.run()] == [[b"answer"]] * 3
+
+
 def test_a_question_that_cannot_be_sent_is_an_error(three: list[Pair]) -> None:
     questions = questions_to(*three)
     three[1][1].close()
