@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from testbed.lab.kernels import find_kernel
 from testbed.run.environment import debian_packages, installed
 
-PROGRAMS = ("openvswitch-switch", "iproute2", "mininet", "iperf3")
-"""Debian packages whose programs take part in a run."""
+PROGRAMS = ("openvswitch-switch", "iproute2", "mininet", "iperf3", "libc6", "util-linux")
+"""Debian packages whose programs take part in a run. Python's own, of the same version, is one more: its
+revisions ask for other files, and each system call that fails takes a step of the virtual clock."""
 
 LIBRARIES = ("os-ken", "numpy")
 """Python packages whose version may show in a result: the controller's, and the analysis'."""
@@ -29,7 +30,8 @@ def toolchain(backend: str, clock: str) -> Toolchain:
     """
     python = ".".join(platform.python_version_tuple()[:2])
     libraries = {name: installed(name) or "none" for name in LIBRARIES}
-    found = {"python": python, **debian_packages(PROGRAMS), **libraries}
+    packages = debian_packages((*PROGRAMS, f"python{python}-minimal"))
+    found = {"python": python, **packages, **libraries}
     if backend == "uml":
         kernel = find_kernel(clock)
         image = hashlib.sha256(kernel.path.read_bytes()).hexdigest()[:16]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,8 @@ def test_the_toolchain_of_this_machine(tmp_path: Path, monkeypatch: pytest.Monke
     assert (found["kernel"], found["kernel key"]) == ("6.12.1-kv", "abc")
     assert found["kernel image"] == "ba7816bf8f01cfea"  # SHA-256 of "abc" (FIPS 180-2)
     assert re.fullmatch(r"\d+\.\d+\.\d+\S*", found["os-ken"])
+    if shutil.which("dpkg-query"):  # Python's revision is no part of its version
+        assert f"python{found['python']}-minimal" in found
     native = toolchain("native", "real")
     assert "kernel key" not in native
     monkeypatch.setattr(tools_module, "PROGRAMS", ("no-such-package-anywhere",))
