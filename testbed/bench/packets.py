@@ -29,8 +29,9 @@ guest kernel (packets, queues, TCP, timers), those of the programs in the guest,
 machine's kernel spends on them, which for a program in the guest is mostly being stopped and continued
 by ptrace. What probes cost is a run against one whose probes look once a second, in processor time,
 which other work on the machine disturbs less. Still the two of a pair differ by chance: where the spread
-reaches below nothing, the cost is not told from none. A sample is two system calls, at each of which the
-machine stops and continues the program; a longer `measure.interval` makes them fewer."""
+reaches below nothing, the cost is not told from none. A sample is one system call, at which the machine
+stops and continues the program, and in it the kernel describes each queue; a longer `measure.interval` makes
+them fewer."""
 
 
 @dataclass(frozen=True)
