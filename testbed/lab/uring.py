@@ -114,13 +114,26 @@ class Stamp:
 
 
 class _Ring:
-    """Steps that are repeated as they are, all in one system call. NoUring where there is none.
+    """Exchanges, and steps before and after them, that are repeated as they are, all in one system call.
+    NoUring where there is none.
 
-    A step is an operation, its descriptor, address, length and flags. `linked` ones begin each when the one
+    `buffer` holds the answers, `places` the offset of each datagram in it: one tuple for each exchange. A
+    step is an operation, its descriptor, address, length and flags. `linked` ones begin each when the one
     before has ended, however it ended.
     """
 
-    def __init__(self, steps: Sequence[_Step], *, linked: bool) -> None:
+    def __init__(
+        self,
+        exchanges: Sequence[Exchange],
+        *,
+        before: Sequence[_Step] = (),
+        after: Sequence[_Step] = (),
+        linked: bool,
+    ) -> None:
+        self._messages = mmap.mmap(-1, max(1, sum(len(item.message) for item in exchanges)))
+        self.buffer = memoryview(mmap.mmap(-1, max(1, sum(sum(item.lengths) for item in exchanges))))
+        self.places: list[tuple[int, ...]] = []
+        steps = [*before, *self._steps(exchanges), *after]
         # A full ring at every call: then each step stands in the same entry each time.
         self._count = 1 << (len(steps) - 1).bit_length() if steps else 1
         self._completions = struct.Struct("=" + _COMPLETION * self._count)
@@ -131,6 +144,23 @@ class _Ring:
             link = _HARD_LINK if linked and number + 1 < self._count else 0
             entry = _ENTRY.pack(code, link, 0, descriptor, 0, address, length, flags, number)
             self._entries[number * _ENTRY.size : (number + 1) * _ENTRY.size] = entry
+
+    def _steps(self, exchanges: Sequence[Exchange]) -> list[_Step]:
+        steps: list[_Step] = []
+        message, answer = _address(self._messages), _address(self.buffer)
+        written = received = 0
+        for item in exchanges:
+            self._messages[written : written + len(item.message)] = item.message
+            steps.append((_SEND, item.descriptor, message + written, len(item.message), 0))
+            written += len(item.message)
+            places = []
+            for length in item.lengths:
+                # With MSG_TRUNC the result is the datagram's own length, also when it does not fit.
+                steps.append((_RECV, item.descriptor, answer + received, length, _MSG_TRUNC | _MSG_DONTWAIT))
+                places.append(received)
+                received += length
+            self.places.append(tuple(places))
+        return steps
 
     def _open(self) -> None:
         parameters = ctypes.create_string_buffer(_PARAMETERS.size)
@@ -174,48 +204,18 @@ class _Ring:
 
 class Batch(_Ring):
     """Exchanges that are repeated together, as they are, many times; a `timed` batch waits for its moment,
-    and one with a `stamp` ends with it.
-
-    `buffer` holds the answers of the last `run`, `places` the offset of each datagram in it: one tuple
-    for each exchange. NoUring where the kernel does not offer it; with `timed` one before
-    5.5 fails at the first `run`.
+    and one with a `stamp` ends with it. With `timed` a kernel before 5.5 fails at the first `run`.
     """
 
     def __init__(
         self, exchanges: Sequence[Exchange], *, timed: bool = False, stamp: Stamp | None = None
     ) -> None:
         self._moment = mmap.mmap(-1, _MOMENT.size)
-        self._messages = mmap.mmap(-1, max(1, sum(len(item.message) for item in exchanges)))
-        self.buffer = memoryview(mmap.mmap(-1, max(1, sum(sum(item.lengths) for item in exchanges))))
-        self.places: list[tuple[int, ...]] = []
-        steps, results = self._steps(exchanges)
-        if timed:
-            wait = (_TIMEOUT, -1, _address(self._moment), 1, _ABSOLUTE)
-            steps, results = [wait, *steps], [_ELAPSED, *results]
-        if stamp is not None:
-            steps, results = [*steps, *stamp.steps], [*results, *stamp.results]
-        super().__init__(steps, linked=timed)
-        self._expected = _flat([*results, *[0] * (self._count - len(steps))])
-
-    def _steps(self, exchanges: Sequence[Exchange]) -> tuple[list[_Step], list[int]]:
-        steps: list[_Step] = []
-        results: list[int] = []
-        message, answer = _address(self._messages), _address(self.buffer)
-        written = received = 0
-        for item in exchanges:
-            self._messages[written : written + len(item.message)] = item.message
-            steps.append((_SEND, item.descriptor, message + written, len(item.message), 0))
-            results.append(len(item.message))
-            written += len(item.message)
-            places = []
-            for length in item.lengths:
-                # With MSG_TRUNC the result is the datagram's own length, also when it does not fit.
-                steps.append((_RECV, item.descriptor, answer + received, length, _MSG_TRUNC | _MSG_DONTWAIT))
-                results.append(length)
-                places.append(received)
-                received += length
-            self.places.append(tuple(places))
-        return steps, results
+        wait = [(_TIMEOUT, -1, _address(self._moment), 1, _ABSOLUTE)] if timed else []
+        super().__init__(exchanges, before=wait, after=stamp.steps if stamp else (), linked=timed)
+        results = [size for item in exchanges for size in (len(item.message), *item.lengths)]
+        results = [*[_ELAPSED] * len(wait), *results, *(stamp.results if stamp else ())]
+        self._expected = _flat([*results, *[0] * (self._count - len(results))])
 
     def run(self, at_ns: int = 0) -> bool:
         """Do all exchanges, those of a timed batch when the monotonic clock shows `at_ns`, at once when that
@@ -233,20 +233,9 @@ class Questions(_Ring):
     answer received. NoUring where the kernel does not offer it."""
 
     def __init__(self, questions: Sequence[tuple[int, bytes]]) -> None:
-        self._messages = mmap.mmap(-1, max(1, sum(len(message) for _, message in questions)))
-        self._buffer = memoryview(mmap.mmap(-1, max(1, len(questions) * DATAGRAMS * DATAGRAM_BYTES)))
-        self._sizes: list[int] = []
-        steps: list[_Step] = []
-        written, answer = 0, _address(self._buffer)
-        for descriptor, message in questions:
-            self._messages[written : written + len(message)] = message
-            self._sizes.append(len(message))
-            steps.append((_SEND, descriptor, _address(self._messages) + written, len(message), 0))
-            written += len(message)
-            for _ in range(DATAGRAMS):
-                steps.append((_RECV, descriptor, answer, DATAGRAM_BYTES, _MSG_TRUNC | _MSG_DONTWAIT))
-                answer += DATAGRAM_BYTES
-        super().__init__(steps, linked=True)
+        room = (DATAGRAM_BYTES,) * DATAGRAMS
+        super().__init__([Exchange(*question, room) for question in questions], linked=True)
+        self._sizes = [len(message) for _, message in questions]
 
     def run(self) -> Iterator[list[tuple[memoryview, int]]]:
         """Ask all; yield, for each question in turn, the datagrams that are there as (buffer, length).
@@ -257,13 +246,13 @@ class Questions(_Ring):
         completed = self._enter()
         # An older kernel tells what failed (nothing more was there) before what did not.
         results = [result for _, result in sorted(zip(completed[::2], completed[1::2], strict=True))]
-        for number, size in enumerate(self._sizes):
-            sent, *lengths = results[number * (DATAGRAMS + 1) : (number + 1) * (DATAGRAMS + 1)]
+        each = DATAGRAMS + 1
+        for number, (size, places) in enumerate(zip(self._sizes, self.places, strict=True)):
+            sent, *lengths = results[number * each : (number + 1) * each]
             if sent != size or max(lengths) > DATAGRAM_BYTES:
                 raise LabError(f"a question of {size} B was answered with {sent}, {lengths}")
-            places = (number * DATAGRAMS + each for each in range(DATAGRAMS))
             yield [
-                (self._buffer[place * DATAGRAM_BYTES : (place + 1) * DATAGRAM_BYTES], length)
+                (self.buffer[place : place + DATAGRAM_BYTES], length)
                 for place, length in zip(places, lengths, strict=True)
                 if length > 0
             ]

@@ -132,8 +132,9 @@ def _without_room(out: Path, error: BaseException) -> BaseException:
     """
     if isinstance(error, OSError):
         place = Path(str(error.filename or out))
-        lost = refused(place, error)
-        if not place.resolve().is_relative_to(out.resolve()):
+        if place.resolve().is_relative_to(out.resolve()):
+            lost = refused(place, error)
+        else:
             lost = LabError(f"{place}: {error.strerror}")  # not the record's; what to do is not known
     else:
         found = refusal(out) if isinstance(error, TestbedError) else None

@@ -224,8 +224,9 @@ class ProgressReader:
         self._received = Received()
         self._request = tcp_dump_request()
         self._questions: Questions | None = None
-        with contextlib.suppress(NoUring):
-            self._questions = Questions([(netlink.fileno(), self._request) for netlink in netlinks])
+        if netlinks:  # RoCE has none, and asks nothing
+            with contextlib.suppress(NoUring):
+                self._questions = Questions([(netlink.fileno(), self._request) for netlink in netlinks])
 
     def read(self) -> Iterator[tuple[bytes, int, int]]:
         """Yield (remote address, remote port, bytes received in order) of each socket."""
