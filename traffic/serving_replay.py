@@ -94,7 +94,7 @@ class ServingReplay(Replay):
 
     def _on_timer(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.read(self._timer, 8)
+            os.read(self._timer.descriptor, 8)
         self._pump(time.monotonic_ns() - self._epoch)
 
     def _pump(self, now_ns: int) -> None:

@@ -12,7 +12,6 @@ Not here: what to send (the plan), measuring queues and rates (the probe).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import os
 import select
@@ -25,11 +24,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from traffic.exact_time import Timer
+
 CHUNK_BYTES = 1 << 20
 """Bytes handed to the kernel at once."""
 
-WAKE_BYTES = 256 << 10
-"""The receiver sleeps until so much has arrived (SO_RCVLOWAT), or all that is left."""
+WAKE_BYTES = 1 << 20
+"""The receiver sleeps until so much has arrived (SO_RCVLOWAT), or all that is left. It costs a system call or
+two, which in User-Mode Linux are some 50 us."""
 
 BUFFER_MAX = (1 << 30) - 1
 """The largest buffer that Linux gives a socket."""
@@ -61,9 +63,6 @@ _SO_RCVBUFFORCE = 33
 _SO_MAX_PACING_RATE = 47
 _MSG_TRUNC = getattr(socket, "MSG_TRUNC", 0x20)
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_TFD_NONBLOCK = 0o4000
-_TFD_TIMER_ABSTIME = 1
 
 Namespace = Callable[[str], AbstractContextManager[None]]
 """Returns a context in which sockets are opened in the namespace of the named host."""
@@ -145,7 +144,7 @@ class Replay:
         self._buffer = bytearray(CHUNK_BYTES)
         self._zeros = os.memfd_create("zeros")
         os.ftruncate(self._zeros, CHUNK_BYTES)
-        self._timer = _libc.timerfd_create(time.CLOCK_MONOTONIC, _TFD_NONBLOCK)
+        self._timer = Timer(wait=False)
         self._by_sender = {(flow.src.ip, flow.src.port): flow for flow in flows}
         self._listeners: list[socket.socket] = []
         self._connected = 0
@@ -170,7 +169,7 @@ class Replay:
                 raise OSError(error.errno, f"{place}: {error.strerror}") from error
             self._listeners.append(listener)
             self._register(listener.fileno(), select.EPOLLIN, partial(self._accept, listener))
-        self._register(self._timer, select.EPOLLIN, self._on_timer)
+        self._register(self._timer.descriptor, select.EPOLLIN, self._on_timer)
 
     def _destinations(self) -> dict[Endpoint, int]:
         return {flow.dst: flow.window_bytes for flow in self._expected()}
@@ -260,7 +259,7 @@ class Replay:
 
     def _on_timer(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            os.read(self._timer, 8)  # or it stays readable
+            os.read(self._timer.descriptor, 8)  # or it stays readable
         now = time.monotonic_ns() - self._epoch
         while self._connected < len(self._flows):
             flow = self._flows[self._connected]
@@ -287,9 +286,7 @@ class Replay:
 
     def _wake_at(self, moment_ns: int) -> None:
         """Set the timer to a moment after the epoch."""
-        seconds, nanoseconds = divmod(self._epoch + moment_ns, 1_000_000_000)
-        setting = (ctypes.c_long * 4)(0, 0, seconds, nanoseconds)
-        _libc.timerfd_settime(self._timer, _TFD_TIMER_ABSTIME, setting, None)
+        self._timer.start(self._epoch + moment_ns)
 
     # ---- moving bytes -----------------------------------------------------------------
 
@@ -304,10 +301,10 @@ class Replay:
         In virtual time a system call that fails (EAGAIN) moves the clock.
         """
         assert flow.sender is not None
-        offset, ready = flow.sent % CHUNK_BYTES, flow.bytes if flow.released is None else flow.released
-        count = min(CHUNK_BYTES - offset, ready - flow.sent)
+        ready = flow.bytes if flow.released is None else flow.released
         try:
-            flow.sent += os.sendfile(flow.sender.fileno(), self._zeros, offset, count)
+            count = min(CHUNK_BYTES, ready - flow.sent)
+            flow.sent += os.sendfile(flow.sender.fileno(), self._zeros, 0, count)
         except BlockingIOError:
             return
         except OSError as error:

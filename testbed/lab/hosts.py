@@ -15,6 +15,7 @@ from testbed.lab.addresses import address, link_up, neighbour, route
 from testbed.lab.netlink import NETLINK_ROUTE, Command, Netlink
 from testbed.lab.system import network_namespace
 from testbed.plan.model import Plan
+from testbed.plan.served import most_transfers
 from topologies.model import Host, Nic
 
 IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
@@ -52,6 +53,12 @@ of all namespaces, whose size goes by the memory, listing a host's connections l
 
 TCP_START_BUFFER_BYTES = 16 << 20
 """Receive buffer a connection starts with, so that the window never limits the first round trips."""
+
+SEND_START_BYTES = 4 << 20
+SEND_START_TOTAL_BYTES = 256 << 20
+SEND_START_LEAST_BYTES = 87380
+"""Send buffers that connections start with, each and all together, and what Linux has by itself. They grow as
+it likes; one that starts small is filled in small pieces, each of which is two system calls of the sender."""
 
 
 def namespace(name: str) -> Path:
@@ -105,7 +112,7 @@ def sysctls(plan: Plan) -> dict[str, str]:
         "ipv4/tcp_ecn": "1" if plan.transport.ecn else "0",
         "ipv4/tcp_ecn_fallback": "0",
         "ipv4/tcp_rmem": f"4096 {TCP_START_BUFFER_BYTES} {TCP_BUFFER_BYTES}",
-        "ipv4/tcp_wmem": f"4096 87380 {TCP_BUFFER_BYTES}",
+        "ipv4/tcp_wmem": f"4096 {send_start_bytes(most_transfers(plan))} {TCP_BUFFER_BYTES}",
         "ipv4/tcp_slow_start_after_idle": "0",
         "ipv4/tcp_no_metrics_save": "1",
         # A SYN that finds these queues full is dropped, and sent again after a second: by default some
@@ -116,6 +123,12 @@ def sysctls(plan: Plan) -> dict[str, str]:
         # Those that Linux chooses for itself, as for iperf3, must not be a transfer's.
         "ipv4/ip_local_port_range": "60000 65535",
     }
+
+
+def send_start_bytes(transfers: int) -> int:
+    """Return the send buffer in bytes that each of some connections starts with."""
+    share = SEND_START_TOTAL_BYTES // max(transfers, 1)
+    return max(SEND_START_LEAST_BYTES, min(SEND_START_BYTES, share))
 
 
 def configure_host(host: Host, plan: Plan) -> None:

@@ -2,8 +2,8 @@
 
 Called by the probe. In User-Mode Linux a system call costs some 50 us of real time however little it
 does, and a sample is one question to each network namespace: with a call to send and one to receive for
-each of them, sampling took two fifths of a run. Here all of it is one `io_uring_enter`, the wait for its
-moment and the reading of the clock included.
+each of them, sampling took two fifths of a run. Here several samples are one `io_uring_enter`, the wait for
+the moment of each and the reading of the clock included.
 
 Only calls that complete at once belong into a batch (a netlink answer is there when its question has
 been sent): after its moment nothing ever waits, an answer that is not there is told, and the completions
@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from testbed.errors import LabError
+from traffic.exact_time import Timer
 
 _SYS_SETUP, _SYS_ENTER = 425, 426
 """The same on every architecture: later than the tables' merge in Linux 5.1."""
@@ -30,11 +31,11 @@ _SYS_SETUP, _SYS_ENTER = 425, 426
 _OFFSET_RINGS, _OFFSET_ENTRIES = 0, 0x10000000
 _FEATURE_SINGLE_MMAP = 1
 _GETEVENTS = 1
-_NOP, _RECVMSG, _TIMEOUT, _SEND, _RECV = 0, 10, 11, 26, 27
+_NOP, _RECVMSG, _TIMEOUT, _READ, _SEND, _RECV = 0, 10, 11, 22, 26, 27
 _HARD_LINK = 8
 _ABSOLUTE = 1
 _ELAPSED = -62
-_MOMENT = struct.Struct("=qq")
+_MOMENT = struct.Struct("qq")
 _MSG_TRUNC, _MSG_DONTWAIT = 0x20, 0x40
 _PARAMETERS = struct.Struct("=10I10I10I")
 _FEATURES, _SQ_OFFSETS, _CQ_OFFSETS = 5, 10, 20
@@ -46,7 +47,7 @@ _U32 = struct.Struct("=I")
 _MESSAGE = struct.Struct("@PI4xPNPNi4x")
 _VECTOR = struct.Struct("@PN")
 _SO_TIMESTAMPNS = 35
-_STAMP = struct.Struct("@NiiNN")
+_STAMP = struct.Struct("NiiNN")
 """A control message, its seconds and its nanoseconds."""
 
 DATAGRAMS = 2
@@ -75,37 +76,42 @@ class Exchange:
 
 
 class Stamp:
-    """Reads the clock within a batch: a byte sent to oneself, which the kernel marks with the time.
+    """Reads the clock in each round of a batch: a byte sent to oneself, which the kernel marks with the time.
 
     The kernel's stamps are of the clock of the day. How far the monotonic clock is from it is read once, so
     that this is for clocks that nobody sets meanwhile, as in virtual time.
     """
 
-    def __init__(self) -> None:
+    results = (1, 1)
+
+    def __init__(self, rounds: int = 1) -> None:
         self._sockets = ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
         theirs.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        sizes = (_MESSAGE.size, _VECTOR.size, 8, _STAMP.size)
-        self._memory = mmap.mmap(-1, sum(sizes))
-        message = _address(self._memory)
-        vector, data = message + sizes[0], message + sizes[0] + sizes[1]
-        self._place = sum(sizes[:3])
-        _MESSAGE.pack_into(self._memory, 0, 0, 0, vector, 1, message + self._place, _STAMP.size, 0)
-        _VECTOR.pack_into(self._memory, sizes[0], data, 1)
-        self.steps = [
-            (_SEND, ours.fileno(), data, 1, 0),
-            (_RECVMSG, theirs.fileno(), message, 1, _MSG_DONTWAIT),
-        ]
-        self.results = [1, 1]
+        each = _MESSAGE.size + _VECTOR.size
+        self._places = rounds * each + 8
+        self._memory = mmap.mmap(-1, self._places + rounds * _STAMP.size)
+        self._rounds = struct.Struct(rounds * _STAMP.format)
+        start = _address(self._memory)
+        data = start + rounds * each
+        self.steps: list[tuple[_Step, ...]] = []
+        for number in range(rounds):
+            message, stamp = number * each, self._places + number * _STAMP.size
+            vector = message + _MESSAGE.size
+            _MESSAGE.pack_into(self._memory, message, 0, 0, start + vector, 1, start + stamp, _STAMP.size, 0)
+            _VECTOR.pack_into(self._memory, vector, data, 1)
+            take = (_RECVMSG, theirs.fileno(), start + message, 1, _MSG_DONTWAIT)
+            self.steps.append(((_SEND, ours.fileno(), data, 1, 0), take))
         readings = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(16)]
         before, day, after = min(readings, key=lambda reading: reading[2] - reading[0])
         self._ahead_ns = day - (before + after) // 2
 
-    def moment_ns(self) -> int:
-        """Return when the batch last came to this, by the monotonic clock. NoUring without a stamp."""
-        size, level, kind, seconds, rest_ns = _STAMP.unpack_from(self._memory, self._place)
-        if (size, level, kind) != (_STAMP.size, socket.SOL_SOCKET, _SO_TIMESTAMPNS):
+    def moments_ns(self) -> list[int]:
+        """Return when each round last came to this, by the monotonic clock. NoUring without a stamp."""
+        values = self._rounds.unpack_from(self._memory, self._places)
+        if values[:3] != (_STAMP.size, socket.SOL_SOCKET, _SO_TIMESTAMPNS):
             raise NoUring("this kernel does not stamp a datagram to oneself")
-        return int(seconds) * 1_000_000_000 + int(rest_ns) - self._ahead_ns
+        moments = zip(values[3::5], values[4::5], strict=True)
+        return [seconds * 1_000_000_000 + rest_ns - self._ahead_ns for seconds, rest_ns in moments]
 
     def close(self) -> None:
         """Close both sockets."""
@@ -114,26 +120,30 @@ class Stamp:
 
 
 class _Ring:
-    """Exchanges, and steps before and after them, that are repeated as they are, all in one system call.
-    NoUring where there is none.
+    """Exchanges, and steps before and after them, in rounds that are repeated as they are, all in one system
+    call. NoUring where there is none.
 
-    `buffer` holds the answers, `places` the offset of each datagram in it: one tuple for each exchange. A
-    step is an operation, its descriptor, address, length and flags. `linked` ones begin each when the one
-    before has ended, however it ended.
+    `buffer` holds the answers, those of each round in `size` bytes, `places` the offset of each datagram in
+    it: one tuple for each exchange. A step is an operation, its descriptor, address, length and flags.
+    `linked` ones begin each when the one before has ended, however it ended. `before` and `after` have the
+    steps of each round.
     """
 
     def __init__(
         self,
         exchanges: Sequence[Exchange],
         *,
-        before: Sequence[_Step] = (),
-        after: Sequence[_Step] = (),
+        before: Sequence[Sequence[_Step]] = ((),),
+        after: Sequence[Sequence[_Step]] = ((),),
         linked: bool,
     ) -> None:
         self._messages = mmap.mmap(-1, max(1, sum(len(item.message) for item in exchanges)))
-        self.buffer = memoryview(mmap.mmap(-1, max(1, sum(sum(item.lengths) for item in exchanges))))
+        self.size = sum(sum(item.lengths) for item in exchanges)
+        self.buffer = memoryview(mmap.mmap(-1, max(1, len(before) * self.size)))
         self.places: list[tuple[int, ...]] = []
-        steps = [*before, *self._steps(exchanges), *after]
+        steps: list[_Step] = []
+        for number, (first, last) in enumerate(zip(before, after, strict=True)):
+            steps += [*first, *self._steps(exchanges, number * self.size), *last]
         # A full ring at every call: then each step stands in the same entry each time.
         self._count = 1 << (len(steps) - 1).bit_length() if steps else 1
         self._completions = struct.Struct("=" + _COMPLETION * self._count)
@@ -145,10 +155,11 @@ class _Ring:
             entry = _ENTRY.pack(code, link, 0, descriptor, 0, address, length, flags, number)
             self._entries[number * _ENTRY.size : (number + 1) * _ENTRY.size] = entry
 
-    def _steps(self, exchanges: Sequence[Exchange]) -> list[_Step]:
+    def _steps(self, exchanges: Sequence[Exchange], received: int) -> list[_Step]:
+        """Return the steps of one round, whose answers stand from `received` on."""
         steps: list[_Step] = []
         message, answer = _address(self._messages), _address(self.buffer)
-        written = received = 0
+        written = 0
         for item in exchanges:
             self._messages[written : written + len(item.message)] = item.message
             steps.append((_SEND, item.descriptor, message + written, len(item.message), 0))
@@ -185,47 +196,82 @@ class _Ring:
         self._rings[submission[_ARRAY] : submission[_ARRAY] + len(array)] = array
 
     def _enter(self) -> tuple[int, ...]:
-        """Do all steps; return the number and the result of each as it completed, none of them when a
-        signal ended a wait: then those of an earlier batch still stand there."""
+        """Do all steps; return the number and the result of each as it completed, only of those that did when
+        a signal ended a wait."""
         start = self._tail
         self._tail = (start + self._count) & 0xFFFFFFFF
         _U32.pack_into(self._rings, self._sq_tail, self._tail)
         done = _libc.syscall(_SYS_ENTER, self._ring, self._count, self._count, _GETEVENTS, None, 0)
         if done != self._count:
             raise LabError(f"io_uring took {done} of {self._count} calls: {os.strerror(ctypes.get_errno())}")
-        if _U32.unpack_from(self._rings, self._cq_tail) != (self._tail,):
-            return ()
+        (ended,) = _U32.unpack_from(self._rings, self._cq_tail)
         half = start // self._count % self._halves
         place = self._cq_entries + half * self._count * _COMPLETION_SIZE
         completed = self._completions.unpack_from(self._rings, place)
-        _U32.pack_into(self._rings, self._cq_head, self._tail)
-        return completed
+        _U32.pack_into(self._rings, self._cq_head, ended)
+        # Behind what has completed stand those of an earlier call.
+        return completed if ended == self._tail else completed[: 2 * ((ended - start) & 0xFFFFFFFF)]
+
+
+class Ticks:
+    """Moments at which the rounds of batches begin, one after the other: a timer that the kernel repeats.
+
+    A wait in a batch (`timed`) would end the system call, whatever follows it.
+    """
+
+    def __init__(self) -> None:
+        self._timer = Timer(wait=True)
+        self._passed = mmap.mmap(-1, 8)
+        self.step = (_READ, self._timer.descriptor, _address(self._passed), 8, 0)
+        self.start = self._timer.start
 
 
 class Batch(_Ring):
-    """Exchanges that are repeated together, as they are, many times; a `timed` batch waits for its moment,
-    and one with a `stamp` ends with it. With `timed` a kernel before 5.5 fails at the first `run`.
+    """Exchanges that are repeated together, as they are, many times.
+
+    A `timed` batch waits for its moment; with it a kernel before 5.5 fails at the first `run`. With `ticks`
+    the exchanges are made `rounds` times in each call, each time when the timer comes to its next moment. A
+    `stamp` takes the time at the end of each round.
     """
 
     def __init__(
-        self, exchanges: Sequence[Exchange], *, timed: bool = False, stamp: Stamp | None = None
+        self,
+        exchanges: Sequence[Exchange],
+        *,
+        timed: bool = False,
+        ticks: Ticks | None = None,
+        rounds: int = 1,
+        stamp: Stamp | None = None,
     ) -> None:
         self._moment = mmap.mmap(-1, _MOMENT.size)
         wait = [(_TIMEOUT, -1, _address(self._moment), 1, _ABSOLUTE)] if timed else []
-        super().__init__(exchanges, before=wait, after=stamp.steps if stamp else (), linked=timed)
+        wait += [ticks.step] if ticks else []
+        after = stamp.steps if stamp else [()] * rounds
+        super().__init__(exchanges, before=[wait] * rounds, after=after, linked=bool(wait))
         results = [size for item in exchanges for size in (len(item.message), *item.lengths)]
-        results = [*[_ELAPSED] * len(wait), *results, *(stamp.results if stamp else ())]
+        waited = [*[_ELAPSED] * timed, *[8] * bool(ticks)]
+        results = [*waited, *results, *(stamp.results if stamp else ())]
+        self._each = 2 * len(results)
+        results *= rounds
         self._expected = _flat([*results, *[0] * (self._count - len(results))])
+        self.rounds = rounds
 
-    def run(self, at_ns: int = 0) -> bool:
+    def run(self, at_ns: int = 0) -> int:
         """Do all exchanges, those of a timed batch when the monotonic clock shows `at_ns`, at once when that
         is past.
 
-        Return whether each answer came and had the length that was expected; a signal before the moment ends
-        the wait, and then none has come.
+        Return in how many rounds each answer came and had the length that was expected, up to the first in
+        which it was not so; a signal ends a wait, and then no more have come.
         """
         _MOMENT.pack_into(self._moment, 0, *divmod(at_ns, 1_000_000_000))
-        return self._enter() == self._expected
+        completed = self._enter()
+        if completed == self._expected:
+            return self.rounds
+        whole = 0
+        for number in range(self.rounds):
+            end = (number + 1) * self._each
+            whole += whole == number and completed[:end] == self._expected[:end]
+        return whole
 
 
 class Questions(_Ring):
@@ -244,6 +290,8 @@ class Questions(_Ring):
         that is longer than its buffer.
         """
         completed = self._enter()
+        if len(completed) < 2 * self._count:
+            raise LabError("io_uring did not ask all questions")
         # An older kernel tells what failed (nothing more was there) before what did not.
         results = [result for _, result in sorted(zip(completed[::2], completed[1::2], strict=True))]
         each = DATAGRAMS + 1

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from testbed.lab.netlink import NETLINK_ROUTE, Netlink, qdisc_dump_request
 from testbed.plan.model import Plan
 from testbed.record import layout
-from testbed.run.probe import QueueReader
+from testbed.run.queues import QueueReader
 
 LEAST_SHARE = 0.05
 """A link that is full still gives a newcomer its share: no estimate is below this part of its rate."""

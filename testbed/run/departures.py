@@ -19,7 +19,7 @@ from testbed.lab.system import network_namespace
 from testbed.lab.tap import Tap
 from testbed.plan.model import Plan
 from testbed.record import layout
-from testbed.run.probe import RowFile
+from testbed.run.rows import RowFile
 from topologies.model import Link
 from traffic.exact_time import exact_timers, sleep_until_ns
 

@@ -26,7 +26,9 @@ from testbed.lab.system import go_first, network_namespace
 from testbed.plan.model import Plan
 from testbed.record import layout
 from testbed.run.pauses import Order, Pauses
-from testbed.run.probe import Probe, QueueReader, RowFile, reading
+from testbed.run.probe import Probe
+from testbed.run.queues import QueueReader, reading
+from testbed.run.rows import RowFile
 from traffic.exact_time import exact_timers, sleep_until_ns
 
 BACKLOG = layout.SAMPLE_FIELDS.index("backlog_bytes")

@@ -15,7 +15,7 @@ from testbed.lab.hosts import namespace
 from testbed.lab.system import network_namespace
 from testbed.plan.model import Plan, Transfer
 from testbed.record import layout
-from testbed.run.probe import RowFile
+from testbed.run.rows import RowFile
 from traffic.roce.pairs import Lanes, Settings
 from traffic.roce.replay import RoceReplay
 from traffic.tcp_replay import Flow

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from testbed.record.reader import Record
-from testbed.run.probe import FLUSH_ROWS
+from testbed.run.rows import FLUSH_ROWS
 from tests.support.command import (
     COMES_WITHIN_S,
     await_handlers,
