@@ -21,7 +21,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 FRAGMENT = PROJECT / "scripts/kernel/uml.config"
 SHIM_SOURCE = PROJECT / "scripts/kernel/uml_shim.c"
 SHIM_REMEDY = "scripts/build-kernel.sh --shim"
-RECIPE = 6
+RECIPE = 7
 """The `recipe` of scripts/build-kernel.sh that this version of the testbed was written for."""
 
 DISTRIBUTION_MODULES = Path("/usr/lib/uml/modules")

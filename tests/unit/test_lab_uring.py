@@ -7,12 +7,13 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from testbed.errors import LabError
 from testbed.lab import uring
-from testbed.lab.uring import DATAGRAM_BYTES, Batch, Exchange, NoUring, Questions, Stamp
+from testbed.lab.uring import DATAGRAM_BYTES, Batch, Exchange, NoUring, Questions, Stamp, Ticks
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -36,9 +37,9 @@ def stamp() -> Iterator[Stamp]:
         yield made
 
 
-def batch_of(*exchanges: Exchange, timed: bool = False, stamp: Stamp | None = None) -> Batch:
+def batch_of(*exchanges: Exchange, **how: Any) -> Batch:
     try:
-        return Batch(exchanges, timed=timed, stamp=stamp)
+        return Batch(exchanges, **how)
     except NoUring as refused:
         pytest.skip(f"announced: no io_uring here: {refused}")
 
@@ -154,7 +155,7 @@ def test_a_stamp_is_the_time_at_which_the_batch_came_to_it(three: list[Pair], st
         moment = time.monotonic_ns() + 1_000_000
         assert batch.run(moment)
         # The two clocks were read one after the other: a few microseconds at most.
-        assert moment - 100_000 <= stamp.moment_ns() <= time.monotonic_ns() + 100_000
+        assert moment - 100_000 <= stamp.moments_ns()[0] <= time.monotonic_ns() + 100_000
 
 
 def test_a_stamp_tells_of_a_wait_that_was_too_long(three: list[Pair], stamp: Stamp) -> None:
@@ -163,7 +164,7 @@ def test_a_stamp_tells_of_a_wait_that_was_too_long(three: list[Pair], stamp: Sta
     asked = time.monotonic_ns()
     time.sleep(0.05)
     assert batch.run(asked)
-    assert stamp.moment_ns() >= asked + 49_000_000
+    assert stamp.moments_ns()[0] >= asked + 49_000_000
 
 
 def test_without_a_stamp_in_the_answer_there_is_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +172,80 @@ def test_without_a_stamp_in_the_answer_there_is_no_time(monkeypatch: pytest.Monk
     with closing(Stamp()) as unmarked:
         assert batch_of(stamp=unmarked).run()
         with pytest.raises(NoUring, match=r"^this kernel does not stamp a datagram to oneself$"):
-            unmarked.moment_ns()
+            unmarked.moments_ns()
+
+
+# ---- several rounds in one call -------------------------------------------------------
+
+
+def answered(three: list[Pair], rounds: int) -> None:
+    for number in range(rounds):
+        for pair in three:
+            pair[1].send(b"%04d" % number)
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 5])
+def test_each_round_begins_at_its_tick_and_has_its_own_answers(three: list[Pair], rounds: int) -> None:
+    ticks, every_ns = Ticks(), 2_000_000
+    with closing(Stamp(rounds)) as stamp:
+        batch = batch_of(
+            *(ask(pair, b"q", b"0000") for pair in three), ticks=ticks, rounds=rounds, stamp=stamp
+        )
+        for _ in range(3):
+            answered(three, rounds)
+            first = time.monotonic_ns() + every_ns
+            ticks.start(first, every_ns)
+            assert batch.run() == rounds
+            moments = stamp.moments_ns()
+            assert len(moments) == rounds
+            for number, moment in enumerate(moments):
+                assert moment >= first + number * every_ns - 100_000
+            assert moments == sorted(moments)
+            answers = [bytes(batch.buffer[at : at + 4]) for at in range(0, rounds * batch.size, 4)]
+            assert answers == [b"%04d" % number for number in range(rounds) for _ in three]
+            assert [pair[1].recv(10) for pair in three for _ in range(rounds)] == [b"q"] * 3 * rounds
+
+
+def test_the_timer_goes_on_from_one_call_to_the_next(three: list[Pair]) -> None:
+    ticks = Ticks()
+    batches = [batch_of(ask(three[0], b"q", b"0000"), ticks=ticks, rounds=rounds) for rounds in (2, 1)]
+    first = time.monotonic_ns() + 5_000_000
+    ticks.start(first, 5_000_000)
+    for passed, batch in zip((1, 2, 4, 5), [*batches, *batches], strict=True):
+        answered(three[:1], batch.rounds)
+        assert batch.run() == batch.rounds
+        assert time.monotonic_ns() >= first + passed * 5_000_000
+
+
+@pytest.mark.parametrize("wrong", range(4))
+def test_rounds_count_up_to_the_first_that_is_not_whole(three: list[Pair], wrong: int) -> None:
+    ticks = Ticks()
+    ticks.start(1, 1)
+    batch = batch_of(ask(three[0], b"q", b"four"), ticks=ticks, rounds=4)
+    for number in range(4):
+        three[0][1].send(b"bad" if number == wrong else b"four")
+    assert batch.run() == wrong
+
+
+@pytest.mark.parametrize("earlier", [0, 1, 2, 3])
+def test_a_signal_cuts_off_the_rounds_that_have_not_come(three: list[Pair], earlier: int) -> None:
+    ticks = Ticks()
+    batch = batch_of(ask(three[0], b"q", b"0000"), ticks=ticks, rounds=3)
+    for _ in range(earlier):  # whose answers are not taken for this one's
+        ticks.start(1, 1)
+        answered(three[:1], 3)
+        assert batch.run() == 3
+    answered(three[:1], 3)
+    came: list[int] = []
+    before = signal.signal(signal.SIGALRM, lambda number, _frame: came.append(number))
+    ticks.start(time.monotonic_ns(), 20_000_000_000)  # the first round at once, the second long after
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        assert batch.run() == 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert came == [signal.SIGALRM]
+    assert bytes(batch.buffer[:4]) == b"0000"
 
 
 # ---- answers of any length ------------------------------------------------------------

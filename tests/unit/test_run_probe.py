@@ -1,215 +1,117 @@
-"""Reading queues out of captured dumps, row files, and the moments of sampling."""
+"""The probe: what it does with samples and progress, and the moments of sampling."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import LabError
-from testbed.lab.netlink import qdisc_dump_request
-from testbed.lab.uring import Exchange, NoUring
-from testbed.record import layout
+from testbed.lab.uring import NoUring
 from testbed.run import probe
-from testbed.run.probe import Probe, QueueReader, RowFile, _after
-from tests.support.lab import FakeNetlink, captured, datagrams
+from testbed.run.probe import Probe, _after
+from testbed.run.rows import RowFile, SampleFiles
+from testbed.run.sampler import Taken
 
 DONE = struct.pack("=IHHIIi", 20, 3, 2, 1, 0, 0)
-LATER = datagrams("later-dump")
-PORTS = captured("tc-class-devices.json")
 
 
-def links(*names: str) -> dict[int, str]:
-    index = captured("interfaces.json")
-    return {index[name]: name for name in names}
+# ---- samples --------------------------------------------------------------------------
 
 
-def reader_of(netlink: FakeNetlink, kind: str, names: dict[int, str]) -> QueueReader:
-    return QueueReader(netlink, kind, names, qdisc_dump_request())
+class Takes:
+    """A sampler whose samples are there already; the run is to stop after the last."""
+
+    most = 5
+
+    def __init__(self, taken: Sequence[Taken]) -> None:
+        self.left = list(taken)
+        self.asked: list[list[int]] = []
+
+    def take(self, moments: Sequence[int]) -> Taken:
+        self.asked.append(list(moments))
+        return self.left.pop(0)
 
 
-def shown(name: str, kind: str = "red") -> tuple[int, ...]:
-    """The values of a queue in `tc`'s words, in the order of SAMPLE_FIELDS."""
-    queue = next(
-        item for item in captured("tc-qdisc-later.json") if (item["dev"], item["kind"]) == (name, kind)
-    )
-    keys = ("backlog", "bytes", "packets", "drops", "marked")
-    return tuple(queue.get(key, 0) for key in keys)
+def probing(tmp_path: Path, taken: Sequence[Taken]) -> Any:
+    made: Any = Probe.__new__(Probe)
+    made._sampler, made._stop = Takes(taken), False
+    made._samples = SampleFiles([(tmp_path / "rows", [0])], width=1)
+    return made
 
 
-def test_every_queue_is_read_with_its_own_values() -> None:
-    reader = reader_of(FakeNetlink(LATER), "red", links(*PORTS))
-    values = reader.read()
-    assert sorted(reader.names) == sorted(PORTS)
-    width = len(layout.SAMPLE_FIELDS)
-    for number, name in enumerate(reader.names):
-        assert values[number * width : (number + 1) * width] == shown(name)
-    assert len(values) == width * len(PORTS)
+def rows(tmp_path: Path, made: Any) -> list[int]:
+    made._samples.close()
+    data = (tmp_path / "rows").read_bytes()
+    return list(struct.unpack(f"<{len(data) // 8}q", data))
 
 
-def test_the_first_dump_of_a_socket_is_not_the_pattern_for_later_ones() -> None:
-    reader = reader_of(FakeNetlink(datagrams("first-dump"), LATER), "red", links("leaf2-d1"))
-    assert reader.read() == shown("leaf2-d1")
-
-
-def test_a_queue_that_does_not_mark_reads_zero_marks() -> None:
-    reader = reader_of(FakeNetlink(LATER), "htb", links("leaf2-d1", "leaf1-spine2"))
-    assert reader.names == ["leaf2-d1", "leaf1-spine2"]
-    assert reader.read() == (*shown("leaf2-d1", "htb"), *shown("leaf1-spine2", "htb"))
-    assert reader.read()[4::5] == (0, 0)
-
-
-def test_a_dump_in_several_datagrams() -> None:
-    pieces = datagrams("first-dump")
-    names = ["leaf1-p1", "spine2-leaf2"]
-    reader = reader_of(FakeNetlink(pieces), "red", links(*names))
-    assert reader.names == names
-    assert reader.read() == (0,) * 10
-
-
-def test_an_interface_without_the_queue_is_named() -> None:
-    with pytest.raises(LabError) as caught:
-        reader_of(FakeNetlink(LATER), "bfifo", links("leaf2-d1", "leaf1-p1"))
-    assert str(caught.value) == "no bfifo queue on leaf1-p1, leaf2-d1"
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [[LATER[0][:-4], LATER[1]], [LATER[0], LATER[1], LATER[1]]],
-    ids=["another length", "another datagram"],
-)
-def test_queues_that_change_during_a_run_end_it(changed: list[bytes]) -> None:
-    netlink = FakeNetlink(LATER)
-    reader = reader_of(netlink, "red", links("leaf2-d1"))
-    netlink.dumps = [changed]
-    with pytest.raises(LabError, match=r"^the queues of the lab changed during the run$"):
-        reader.read()
-
-
-def test_a_dump_that_ends_early_ends_the_run() -> None:
-    netlink = FakeNetlink(datagrams("first-dump"))
-    reader = reader_of(netlink, "red", links(*PORTS))
-    netlink.dumps = [datagrams("first-dump")[:1]]
-    with pytest.raises(LabError, match=r"^the queues of the lab changed during the run$"):
-        reader.read()
-
-
-class FakeBatch:
-    """A batch whose answers are there already: those of `later`, one exchange after the other."""
-
-    whole = True
-    moments: ClassVar[list[int]] = []
-
-    def __init__(self, exchanges: list[Exchange], *, timed: bool, stamp: object | None) -> None:
-        self.timed, self.stamped = timed, stamp is not None
-        self.places: list[tuple[int, ...]] = []
-        answers = b""
-        for _ in exchanges:
-            self.places.append((len(answers), len(answers) + len(LATER[0])))
-            answers += b"".join(LATER)
-        self.buffer = memoryview(answers)
-
-    def run(self, at_ns: int = 0) -> bool:
-        self.moments.append(at_ns)
-        return self.whole
-
-
-def two_readers(monkeypatch: pytest.MonkeyPatch) -> list[QueueReader]:
-    monkeypatch.setattr(probe, "Batch", FakeBatch)
-    monkeypatch.setattr(FakeBatch, "moments", [])
-    monkeypatch.setattr(FakeNetlink, "fileno", lambda _self: 0)
-    return [
-        reader_of(FakeNetlink(LATER), "htb", links("leaf2-d1", "leaf1-spine2")),
-        reader_of(FakeNetlink(LATER), "red", links(*PORTS)),
-    ]
-
-
-def test_a_batch_reads_what_its_readers_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    readers = two_readers(monkeypatch)
-    values = probe.BatchReader(readers).read()
-    assert values == readers[0].read() + readers[1].read()
-    assert len(values) == 5 * (2 + len(PORTS))
-
-
-def test_a_batch_whose_answers_have_changed_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = probe.BatchReader(two_readers(monkeypatch))
-    monkeypatch.setattr(FakeBatch, "whole", False)
-    with pytest.raises(LabError, match=r"^the queues of the lab changed during the run$"):
-        reader.read()
-
-
-def test_without_io_uring_each_reader_reads_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    readers = two_readers(monkeypatch)
-
-    def refused(_exchanges: object, **how: object) -> None:
-        raise NoUring(f"Operation not permitted, however: {how}")
-
-    monkeypatch.setattr(probe, "Batch", refused)
-    assert probe.reading(readers)() == readers[0].read() + readers[1].read()
-
-
-class FakeStamp:
-    """The time at which a batch always came to it, or of which nothing is known."""
-
-    time_ns: int | None = 1250
-
-    def moment_ns(self) -> int:
-        if self.time_ns is None:
-            raise NoUring("no stamp")
-        return self.time_ns
-
-
-def test_in_virtual_time_the_batch_waits_reads_and_takes_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    readers = two_readers(monkeypatch)
-    monkeypatch.setattr(probe, "Stamp", FakeStamp)
-    monkeypatch.setattr(probe, "sleep_until_ns", lambda moment_ns: pytest.fail(f"slept until {moment_ns}"))
-    monkeypatch.setattr(probe.time, "monotonic_ns", lambda: pytest.fail("read the clock"))
-    assert probe.reading_at(readers, "virtual")(1234) == (1250, readers[0].read() + readers[1].read())
-    assert FakeBatch.moments == [0, 1234]  # whether it can wait was tried once
-
-
-def test_with_the_real_clock_the_time_is_taken_after_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    readers = two_readers(monkeypatch)
-    monkeypatch.setattr(probe, "Stamp", lambda: pytest.fail("asked for a stamp"))
-    monkeypatch.setattr(probe.time, "monotonic_ns", lambda: 1260 if FakeBatch.moments[1:] else 0)
-    assert probe.reading_at(readers, "real")(1234) == (1260, readers[0].read() + readers[1].read())
-    assert FakeBatch.moments == [0, 1234]
-
-
-@pytest.mark.parametrize("lacking", ["a wait", "a stamp"])
-def test_where_a_batch_cannot_wait_or_stamp_the_program_does(
-    monkeypatch: pytest.MonkeyPatch, lacking: str
-) -> None:
-    readers = two_readers(monkeypatch)
-    slept: list[int] = []
-    monkeypatch.setattr(probe, "Stamp", FakeStamp)
-    if lacking == "a wait":
-        monkeypatch.setattr(FakeBatch, "run", lambda self, at_ns=0: not self.timed)
-    else:
-        monkeypatch.setattr(FakeStamp, "time_ns", None)
-    monkeypatch.setattr(probe, "sleep_until_ns", slept.append)
-    monkeypatch.setattr(probe.time, "monotonic_ns", lambda: 1270 if slept else 0)
-    assert probe.reading_at(readers, "virtual")(1234) == (1270, readers[0].read() + readers[1].read())
-    assert slept == [1234]
+def test_samples_are_kept_with_their_times_after_the_epoch(tmp_path: Path) -> None:
+    made = probing(tmp_path, [Taken([1020, 1041], [7, 8])])
+    assert made._sample([1020, 1040], 1000) == [1020, 1041]
+    assert rows(tmp_path, made) == [20, 7, 41, 8]
 
 
 @pytest.mark.parametrize("stopped", [True, False])
-def test_no_answer_ends_the_sampling_only_when_it_was_to_end(stopped: bool) -> None:
-    def unanswered(_at_ns: int) -> tuple[int, tuple[int, ...]]:
-        raise LabError(probe.CHANGED)
-
-    waiting = probe.Probe.__new__(probe.Probe)
-    waiting._read, waiting._stop = unanswered, stopped
+def test_what_came_before_the_end_is_kept_and_a_change_is_an_error(tmp_path: Path, stopped: bool) -> None:
+    made = probing(tmp_path, [Taken([1020], [7], whole=False)])
+    made._stop = stopped
     if stopped:
-        assert waiting._sample_at(1) is None
+        assert made._sample([1020, 1040], 1000) == [1020]
     else:
-        with pytest.raises(LabError, match=probe.CHANGED):
-            waiting._sample_at(1)
+        with pytest.raises(LabError, match=r"^the queues of the lab changed during the run$"):
+            made._sample([1020, 1040], 1000)
+    assert rows(tmp_path, made) == [20, 7]
+
+
+class Measure:
+    interval_ns, progress_ns = 20, 100
+
+
+class Planned:
+    measure, clock = Measure, "real"
+
+
+def test_the_moments_of_samples_and_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All moments up to the next progress are asked for at once; what comes late is left out."""
+    made = probing(
+        tmp_path,
+        [
+            Taken([981, 1001, 1021, 1041, 1061], [1] * 5),
+            Taken([1081], [1]),
+            Taken([1145], [1]),  # late: two moments have passed
+            Taken([1160, 1180, 1205], [1] * 3),
+            Taken([], [], whole=False),
+        ],
+    )
+    progress: list[int] = []
+    made._plan = Planned
+    made._sample_progress = progress.append
+    made._finish = lambda: progress.append(-1)
+    take = made._sampler.take
+
+    def taking(moments: Sequence[int]) -> Taken:
+        made._stop = len(made._sampler.left) == 1
+        return take(moments)
+
+    made._sampler.take = taking
+    monkeypatch.setattr(probe.signal, "signal", lambda *_how: None)
+    monkeypatch.setattr(probe.time, "monotonic_ns", lambda: 1234)
+    made.run(1000)
+    assert made._sampler.asked == [
+        [980, 1000, 1020, 1040, 1060],
+        [1080, 1100],
+        [1100],
+        [1160, 1180, 1200],
+        [1220, 1240, 1260, 1280, 1300],
+    ]
+    assert progress == [145, 205, 234, -1]
+    assert rows(tmp_path, made)[::2] == [-19, 1, 21, 41, 61, 81, 145, 160, 180, 205]
 
 
 # ---- progress -------------------------------------------------------------------------
@@ -275,31 +177,6 @@ def test_without_io_uring_each_socket_is_asked_by_itself(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(probe, "Questions", refused)
     assert progress(monkeypatch, Dumps([MORE, DONE]), Dumps([DONE])) == [MORE, DONE, DONE]
-
-
-# ---- rows -----------------------------------------------------------------------------
-
-
-def test_rows_are_little_endian_int64(tmp_path: Path) -> None:
-    rows = RowFile(tmp_path / "rows")
-    rows.add((-20_000, 1, 2))
-    rows.add((0, 2**62, 3))
-    rows.close()
-    assert rows.rows == 2
-    assert (tmp_path / "rows").read_bytes() == struct.pack("<6q", -20_000, 1, 2, 0, 2**62, 3)
-
-
-@pytest.mark.parametrize(("width", "kept"), [(1, 256), (3, 256), (1024, 64)])
-def test_no_more_rows_are_kept_than_may_be_lost(tmp_path: Path, width: int, kept: int) -> None:
-    rows = RowFile(tmp_path / "rows")
-    for _ in range(kept - 1):
-        rows.add((1,) * width)
-    assert (tmp_path / "rows").stat().st_size == 0
-    rows.add((1,) * width)
-    assert (tmp_path / "rows").stat().st_size == 8 * width * kept
-    rows.add((1,) * width)
-    rows.close()
-    assert (tmp_path / "rows").stat().st_size == 8 * width * (kept + 1)
 
 
 @pytest.mark.parametrize(
