@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from traffic.serving import Action, Ask, Course, Engine, Open, Release
-from traffic.tcp_replay import WAKE_BYTES, Flow, Namespace, Replay
+from traffic.tcp_replay import Flow, Namespace, Replay
 
 ASK_BYTES = 256
 """The message by which a decode host asks: what names the blocks, in one packet."""
@@ -167,7 +167,7 @@ class ServingReplay(Replay):
     def _settle(self, flow: ServedFlow) -> None:
         flow.bytes = flow.released or 0
         if flow.received < flow.bytes:
-            self._wake_after(flow, min(WAKE_BYTES, flow.bytes - flow.received))
+            self._wake_after(flow, min(self._piece, flow.bytes - flow.received))
         elif flow.sender is not None:
             flow.end_ns = flow.last_ns or time.monotonic_ns()
             self._close(flow)

@@ -25,13 +25,7 @@ from functools import partial
 from typing import Any
 
 from traffic.exact_time import Timer
-
-CHUNK_BYTES = 1 << 20
-"""Bytes handed to the kernel at once."""
-
-WAKE_BYTES = 1 << 20
-"""The receiver sleeps until so much has arrived (SO_RCVLOWAT), or all that is left. It costs a system call or
-two, which in User-Mode Linux are some 50 us."""
+from traffic.pieces import PIECE_LEAST_BYTES
 
 BUFFER_MAX = (1 << 30) - 1
 """The largest buffer that Linux gives a socket."""
@@ -133,7 +127,9 @@ class Replay:
         congestion_control: str,
         namespace: Namespace,
         dilation: float = 1,
+        piece: int = PIECE_LEAST_BYTES,
     ) -> None:
+        self._piece = piece
         self._flows = sorted(flows, key=lambda flow: (flow.start_ns, flow.id))
         self._congestion_control = congestion_control.encode()
         self._connect_lead_ns = round(CONNECT_LEAD_NS * dilation)
@@ -141,9 +137,9 @@ class Replay:
         self._namespace = namespace
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
-        self._buffer = bytearray(CHUNK_BYTES)
+        self._buffer = bytearray(piece)
         self._zeros = os.memfd_create("zeros")
-        os.ftruncate(self._zeros, CHUNK_BYTES)
+        os.ftruncate(self._zeros, piece)
         self._timer = Timer(wait=False)
         self._by_sender = {(flow.src.ip, flow.src.port): flow for flow in flows}
         self._listeners: list[socket.socket] = []
@@ -303,7 +299,7 @@ class Replay:
         assert flow.sender is not None
         ready = flow.bytes if flow.released is None else flow.released
         try:
-            count = min(CHUNK_BYTES, ready - flow.sent)
+            count = min(self._piece, ready - flow.sent)
             flow.sent += os.sendfile(flow.sender.fileno(), self._zeros, 0, count)
         except BlockingIOError:
             return
@@ -321,7 +317,7 @@ class Replay:
     def _receive(self, flow: Flow) -> None:
         assert flow.receiver is not None
         try:
-            count = flow.receiver.recv_into(self._buffer, CHUNK_BYTES, _MSG_TRUNC)
+            count = flow.receiver.recv_into(self._buffer, self._piece, _MSG_TRUNC)
         except BlockingIOError:
             return
         except OSError as error:
@@ -338,7 +334,7 @@ class Replay:
             flow.end_ns = time.monotonic_ns()
             self._close(flow)
         else:
-            wake = min(WAKE_BYTES, flow.window_bytes // 4 or WAKE_BYTES)
+            wake = min(self._piece, flow.window_bytes // 4 or self._piece)
             self._wake_after(flow, min(wake, flow.bytes - flow.received))
 
     @staticmethod

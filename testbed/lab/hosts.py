@@ -17,6 +17,7 @@ from testbed.lab.system import network_namespace
 from testbed.plan.model import Plan
 from testbed.plan.served import most_transfers
 from topologies.model import Host, Nic
+from traffic.pieces import PIECE_LEAST_BYTES, piece_bytes
 
 IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
 """Not there in a kernel without IPv6."""
@@ -51,14 +52,13 @@ CONNECTION_BUCKETS = 256
 """Each host has a table of its own, so large, of its connections (Linux 6.1 and later). In the one table
 of all namespaces, whose size goes by the memory, listing a host's connections looks at everybody's."""
 
-TCP_START_BUFFER_BYTES = 16 << 20
+TCP_START_BUFFER_BYTES = 32 << 20
 """Receive buffer a connection starts with, so that the window never limits the first round trips."""
 
-SEND_START_BYTES = 4 << 20
-SEND_START_TOTAL_BYTES = 256 << 20
+SEND_PIECES = 4
 SEND_START_LEAST_BYTES = 87380
-"""Send buffers that connections start with, each and all together, and what Linux has by itself. They grow as
-it likes; one that starts small is filled in small pieces, each of which is two system calls of the sender."""
+"""The send buffer that a connection starts with, in pieces of what its program sends at once, and what Linux
+has by itself. It grows as Linux likes; one that starts small is filled in smaller pieces."""
 
 
 def namespace(name: str) -> Path:
@@ -127,8 +127,8 @@ def sysctls(plan: Plan) -> dict[str, str]:
 
 def send_start_bytes(transfers: int) -> int:
     """Return the send buffer in bytes that each of some connections starts with."""
-    share = SEND_START_TOTAL_BYTES // max(transfers, 1)
-    return max(SEND_START_LEAST_BYTES, min(SEND_START_BYTES, share))
+    piece = piece_bytes(transfers)
+    return SEND_PIECES * piece if piece > PIECE_LEAST_BYTES else SEND_START_LEAST_BYTES
 
 
 def configure_host(host: Host, plan: Plan) -> None:

@@ -41,6 +41,7 @@ from testbed.run.probe import probe_main
 from testbed.run.processor import processor_main
 from testbed.run.programs import Child, Program, spawn, words_of
 from topologies.model import Host
+from traffic.pieces import piece_bytes
 from traffic.tcp_replay import Endpoint, Flow, Replay
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def _tcp_replay(plan: Plan, flows: list[Flow]) -> Replay:
         congestion_control=plan.transport.congestion_control,
         namespace=_in_host,
         dilation=plan.dilation,
+        piece=piece_bytes(len(plan.transfers)),
     )
 
 

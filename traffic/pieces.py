@@ -1,0 +1,12 @@
+"""In what pieces programs send and receive over TCP. For the traffic, and for the buffers of its hosts."""
+
+PIECE_LEAST_BYTES, PIECE_MOST_BYTES = 256 << 10, 4 << 20
+PIECES_TOTAL_BYTES = 64 << 20
+"""A connection's piece, and those of all together: what the sender hands to the kernel at once, and how much
+has to arrive before the receiver wakes (SO_RCVLOWAT). Each costs both two system calls, some 50 us of
+User-Mode Linux; but what waits takes memory, and what is to be forwarded should not wait."""
+
+
+def piece_bytes(flows: int) -> int:
+    """Return in what pieces each of some connections is sent and received."""
+    return max(PIECE_LEAST_BYTES, min(PIECE_MOST_BYTES, PIECES_TOTAL_BYTES // max(flows, 1)))
