@@ -41,8 +41,7 @@ _PARAMETERS = struct.Struct("=10I10I10I")
 _FEATURES, _SQ_OFFSETS, _CQ_OFFSETS = 5, 10, 20
 _TAIL, _ARRAY, _CQ_HEAD, _CQ_TAIL, _CQ_ENTRIES = 1, 6, 0, 1, 5
 _ENTRY = struct.Struct("=BBHiQQIIQ24x")
-_COMPLETION_SIZE = 16
-_COMPLETION = "Qi4x"
+_COMPLETION = struct.Struct("=Qi4x")
 _U32 = struct.Struct("=I")
 _MESSAGE = struct.Struct("@PI4xPNPNi4x")
 _VECTOR = struct.Struct("@PN")
@@ -146,7 +145,6 @@ class _Ring:
             steps += [*first, *self._steps(exchanges, number * self.size), *last]
         # A full ring at every call: then each step stands in the same entry each time.
         self._count = 1 << (len(steps) - 1).bit_length() if steps else 1
-        self._completions = struct.Struct("=" + _COMPLETION * self._count)
         self._tail = 0
         self._open()
         idle = [(_NOP, 0, 0, 0, 0)] * (self._count - len(steps))
@@ -186,7 +184,7 @@ class _Ring:
         self._sq_tail = submission[_TAIL]
         self._cq_head, self._cq_tail = completion[_CQ_HEAD], completion[_CQ_TAIL]
         self._cq_entries = completion[_CQ_ENTRIES]
-        ring_size = self._cq_entries + values[1] * _COMPLETION_SIZE
+        ring_size = self._cq_entries + values[1] * _COMPLETION.size
         size = max(ring_size, submission[_ARRAY] + 4 * self._count)
         self._rings = mmap.mmap(self._ring, size, offset=_OFFSET_RINGS)
         self._entries = mmap.mmap(self._ring, self._count * _ENTRY.size, offset=_OFFSET_ENTRIES)
@@ -195,9 +193,9 @@ class _Ring:
         array = struct.pack(f"={self._count}I", *range(self._count))
         self._rings[submission[_ARRAY] : submission[_ARRAY] + len(array)] = array
 
-    def _enter(self) -> tuple[int, ...]:
-        """Do all steps; return the number and the result of each as it completed, only of those that did when
-        a signal ended a wait."""
+    def _enter(self) -> bytes:
+        """Do all steps; return the completions in their order, only of those that did when a signal ended a
+        wait."""
         start = self._tail
         self._tail = (start + self._count) & 0xFFFFFFFF
         _U32.pack_into(self._rings, self._sq_tail, self._tail)
@@ -206,11 +204,12 @@ class _Ring:
             raise LabError(f"io_uring took {done} of {self._count} calls: {os.strerror(ctypes.get_errno())}")
         (ended,) = _U32.unpack_from(self._rings, self._cq_tail)
         half = start // self._count % self._halves
-        place = self._cq_entries + half * self._count * _COMPLETION_SIZE
-        completed = self._completions.unpack_from(self._rings, place)
-        _U32.pack_into(self._rings, self._cq_head, ended)
+        place = self._cq_entries + half * self._count * _COMPLETION.size
         # Behind what has completed stand those of an earlier call.
-        return completed if ended == self._tail else completed[: 2 * ((ended - start) & 0xFFFFFFFF)]
+        end = place + ((ended - start) & 0xFFFFFFFF) * _COMPLETION.size
+        completed = self._rings[place:end]
+        _U32.pack_into(self._rings, self._cq_head, ended)
+        return completed
 
 
 class Ticks:
@@ -251,9 +250,10 @@ class Batch(_Ring):
         results = [size for item in exchanges for size in (len(item.message), *item.lengths)]
         waited = [*[_ELAPSED] * timed, *[8] * bool(ticks)]
         results = [*waited, *results, *(stamp.results if stamp else ())]
-        self._each = 2 * len(results)
+        self._known: bytes | None = None
+        self._each = len(results)
         results *= rounds
-        self._expected = _flat([*results, *[0] * (self._count - len(results))])
+        self._expected = list(enumerate([*results, *[0] * (self._count - len(results))]))
         self.rounds = rounds
 
     def run(self, at_ns: int = 0) -> int:
@@ -264,8 +264,12 @@ class Batch(_Ring):
         which it was not so; a signal ends a wait, and then no more have come.
         """
         _MOMENT.pack_into(self._moment, 0, *divmod(at_ns, 1_000_000_000))
-        completed = self._enter()
+        seen = self._enter()
+        if seen == self._known:
+            return self.rounds
+        completed = list(_COMPLETION.iter_unpack(seen))
         if completed == self._expected:
+            self._known = seen
             return self.rounds
         whole = 0
         for number in range(self.rounds):
@@ -289,11 +293,10 @@ class Questions(_Ring):
         The buffers hold until the next `run`. LabError for a question that could not be sent, or an answer
         that is longer than its buffer.
         """
-        completed = self._enter()
-        if len(completed) < 2 * self._count:
-            raise LabError("io_uring did not ask all questions")
         # An older kernel tells what failed (nothing more was there) before what did not.
-        results = [result for _, result in sorted(zip(completed[::2], completed[1::2], strict=True))]
+        results = [result for _, result in sorted(_COMPLETION.iter_unpack(self._enter()))]
+        if len(results) < self._count:
+            raise LabError(f"io_uring did {len(results)} of {self._count} calls")
         each = DATAGRAMS + 1
         for number, (size, places) in enumerate(zip(self._sizes, self.places, strict=True)):
             sent, *lengths = results[number * each : (number + 1) * each]
@@ -304,10 +307,6 @@ class Questions(_Ring):
                 for place, length in zip(places, lengths, strict=True)
                 if length > 0
             ]
-
-
-def _flat(results: list[int]) -> tuple[int, ...]:
-    return tuple(value for pair in enumerate(results) for value in pair)
 
 
 def _address(buffer: mmap.mmap | memoryview) -> int:

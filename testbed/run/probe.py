@@ -32,7 +32,7 @@ from testbed.plan.model import Plan
 from testbed.plan.served import receivers, transfer_of_port
 from testbed.record import layout
 from testbed.run.queues import CHANGED, QueueReader
-from testbed.run.rows import RowFile, SampleFiles
+from testbed.run.rows import Place, RowFile, SampleFiles
 from testbed.run.sampler import sampler
 from topologies.model import Link, Nic
 from traffic.exact_time import exact_timers, sleep_until_ns
@@ -91,7 +91,7 @@ class Probe:
         interval_ns, progress_ns = plan.measure.interval_ns, plan.measure.progress_ns
         readers = [*self._fabric, *self._hosts]
         self._sampler = sampler(readers, plan.clock, interval_ns, progress_ns // interval_ns)
-        self._samples = SampleFiles(list(self._columns()), self._sampler.count)
+        self._samples = SampleFiles(list(self._columns()), self._sampler.size)
         for group in self._groups():
             self._write_header(group, rows=None)  # without one, the rows of a run that is killed say nothing
         self._progress_file = None if told else RowFile(record / layout.PROGRESS)
@@ -99,12 +99,12 @@ class Probe:
     def _groups(self) -> dict[str, list[QueueReader]]:
         return {layout.FABRIC: self._fabric, layout.HOSTS: self._hosts}
 
-    def _columns(self) -> Iterator[tuple[Path, Sequence[int | None]]]:
-        """Yield each group's file, and which counters are its columns."""
+    def _columns(self) -> Iterator[tuple[Path, Sequence[Place | None]]]:
+        """Yield each group's file, and where its columns stand among the counters."""
         start = 0
         for group, readers in self._groups().items():
             end = start + len(layout.SAMPLE_FIELDS) * sum(len(reader.names) for reader in readers)
-            yield self._record / layout.samples_rows(group), self._sampler.order[start:end]
+            yield self._record / layout.samples_rows(group), self._sampler.columns[start:end]
             start = end
 
     def _switch_reader(self) -> QueueReader:

@@ -15,8 +15,12 @@ from testbed.lab.counters import QdiscPlace, locate_qdiscs
 from testbed.lab.netlink import Netlink
 from testbed.lab.uring import Batch, Exchange, NoUring, Stamp, Ticks
 from testbed.record import layout
+from testbed.run.rows import Place
 
 CHANGED = "the queues of the lab changed during the run"
+
+_GAP_BYTES = 64
+"""Counters of one queue are no further apart."""
 
 _FORMATS = {"backlog_bytes": "I", "bytes": "Q", "packets": "I", "drops": "I", "ce_marks": "I"}
 _ATTRIBUTES = dict(zip(layout.SAMPLE_FIELDS, ("backlog", "bytes", "packets", "drops", "marked"), strict=True))
@@ -37,15 +41,14 @@ class QueueReader:
         self._links = links
         self._request = request
         self.lengths: list[int] = []
-        self.places: list[list[tuple[int, str]]] = []
+        self.places: list[list[Place]] = []
         self.order: list[int | None] = []
         self.names: list[str] = []
         # The kernel packs the first dump of a socket into smaller datagrams than those that follow.
         list(netlink.request(self._request))
         self._locate()
         self._structs = [counters_at(places) for places in self.places]
-        self.count = sum(map(len, self.places))
-        self._reorder = reordering(self.order, self.count)
+        self._reorder = reordering(self.order, sum(map(len, self.places)))
 
     def read(self) -> tuple[int, ...]:
         """Return, for each link in the order of `names`, its values in the order of SAMPLE_FIELDS."""
@@ -105,7 +108,7 @@ def _reordering(order: Iterable[int | None], count: int) -> Callable[[tuple[int,
     return itemgetter(*[count if position is None else position for position in order])
 
 
-def counters_at(places: Iterable[tuple[int, str]]) -> struct.Struct:
+def counters_at(places: Iterable[Place]) -> struct.Struct:
     """Return the struct that unpacks counters at rising offsets and nothing between them."""
     text, end = "=", 0
     for offset, letter in places:
@@ -123,11 +126,11 @@ def reordering(order: Iterable[int | None], count: int) -> Callable[[tuple[int, 
 
 
 class BatchReader:
-    """Reads what several readers read, with one system call and one unpacking. NoUring where it cannot.
+    """Reads what several readers read, with one system call. NoUring where it cannot.
 
     One that is `timed` waits for the moment of its reading in that call; with `ticks` it reads in `rounds`,
-    each at the next of them; a `stamp` takes the time in each. `order` says which of the `count` counters of
-    a round is each link's, as in QueueReader.
+    each at the next of them; a `stamp` takes the time in each. A round's counters are taken as `size` bytes:
+    `columns` says where among them each link's are, in the order of the readers' names and of SAMPLE_FIELDS.
     """
 
     def __init__(
@@ -142,43 +145,70 @@ class BatchReader:
         exchanges = [reader.exchange() for reader in readers]
         self._batch = Batch(exchanges, timed=timed, ticks=ticks, rounds=rounds, stamp=stamp)
         self.rounds = rounds
-        self.order: list[int | None] = []
-        self.count = 0
-        places: list[tuple[int, str]] = []
+        places: list[Place] = []
+        order: list[int | None] = []
         for reader, starts in zip(readers, self._batch.places[: len(readers)], strict=True):
-            self.order += [None if position is None else self.count + position for position in reader.order]
-            self.count += reader.count
+            order += [None if position is None else len(places) + position for position in reader.order]
             for start, own in zip(starts, reader.places, strict=True):
                 places += [(start + offset, letter) for offset, letter in own]
-        bases = [number * self._batch.size for number in range(rounds)]
-        self._rounds = [
-            counters_at((base + offset, letter) for base in bases[:whole] for offset, letter in places)
-            for whole in range(rounds + 1)
+        self._struct = counters_at(places)
+        self._reorder = reordering(order, len(places))
+        pieces = _pieces(places)
+        self.size = sum(end - start for start, end in pieces)
+        moved = _moved(places, pieces)
+        self.columns = [None if position is None else moved[position] for position in order]
+        self._views = [
+            self._batch.buffer[base + start : base + end]
+            for base in range(0, rounds * self._batch.size, self._batch.size)
+            for start, end in pieces
         ]
-        self._reorder = reordering(self.order, self.count)
         if ticks:
             ticks.start(1, 1)
         if (timed or ticks) and self._batch.run() < rounds:
             raise NoUring("this kernel's io_uring does not wait for a moment")
 
-    def take(self, at_ns: int = 0) -> tuple[int, Sequence[int]]:
+    def take(self, at_ns: int = 0) -> tuple[int, bytes]:
         """Read in each round, when the monotonic clock shows `at_ns` or at the next tick.
 
         Return how many rounds were whole, and their counters, round after round. They are fewer than asked
         for when an answer is not as expected, or none came because a signal ended the wait.
         """
         whole = self._batch.run(at_ns)
-        return whole, self._rounds[whole].unpack_from(self._batch.buffer)
+        if whole == self.rounds:
+            return whole, b"".join(self._views)
+        return whole, b"".join(self._views[: whole * (len(self._views) // self.rounds)])
 
     def read(self) -> tuple[int, ...]:
         """Return the readers' values, one reader's after the other's, of a batch of one round.
 
         LabError when an answer is not as expected.
         """
-        whole, counters = self.take()
-        if not whole:
+        if not self._batch.run():
             raise LabError(CHANGED)
-        return self._reorder((*counters, 0))
+        return self._reorder((*self._struct.unpack_from(self._batch.buffer), 0))
+
+
+def _pieces(places: Sequence[Place]) -> list[tuple[int, int]]:
+    """Return the stretches (start, end) of a buffer with all counters in it, at rising places: those of one
+    queue stand close together, those of two far apart."""
+    pieces: list[tuple[int, int]] = []
+    for offset, letter in places:
+        end = offset + struct.calcsize("=" + letter)
+        if pieces and offset - pieces[-1][1] <= _GAP_BYTES:
+            pieces[-1] = (pieces[-1][0], end)
+        else:
+            pieces.append((offset, end))
+    return pieces
+
+
+def _moved(places: Sequence[Place], pieces: Sequence[tuple[int, int]]) -> list[Place]:
+    """Return where the counters are when the pieces stand one after the other."""
+    moved: list[Place] = []
+    before = 0
+    for start, end in pieces:
+        moved += [(before + offset - start, letter) for offset, letter in places if start <= offset < end]
+        before += end - start
+    return moved
 
 
 def reading(readers: Sequence[QueueReader]) -> Callable[[], tuple[int, ...]]:

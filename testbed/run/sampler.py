@@ -6,6 +6,7 @@ real clock a sample may come so late that the next moments are past, which only 
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Protocol
 from testbed.errors import LabError
 from testbed.lab.uring import NoUring, Stamp, Ticks
 from testbed.run.queues import BatchReader, QueueReader, reading
+from testbed.run.rows import Place
 from traffic.exact_time import sleep_until_ns
 
 MOST_ROUNDS = 8
@@ -29,19 +31,19 @@ class Taken:
     are not `whole` when fewer came than were asked for: the end of the run cut a wait, or a queue changed."""
 
     times_ns: Sequence[int]
-    counters: Sequence[int]
+    counters: bytes
     whole: bool = True
 
 
 class Sampler(Protocol):
     """Takes samples, up to `most` at once.
 
-    `order` says which of the `count` counters of a sample is each link's, in the order of the readers' names
-    and of SAMPLE_FIELDS: None for one that it does not have.
+    `columns` says where each link's counters stand among the `size` bytes of a sample, in the order of the
+    readers' names and of SAMPLE_FIELDS: None for one that it does not have.
     """
 
-    order: Sequence[int | None]
-    count: int
+    columns: Sequence[Place | None]
+    size: int
     most: int
 
     def take(self, moments: Sequence[int]) -> Taken:
@@ -76,8 +78,8 @@ class _Stamped:
         self._interval_ns = interval_ns
         self._ticks = Ticks()
         self._readers = [self._reader(readers, each) for each in dict.fromkeys((1, self.most))]
-        self.order: Sequence[int | None] = self._readers[0][0].order
-        self.count = self._readers[0][0].count
+        self.columns: Sequence[Place | None] = self._readers[0][0].columns
+        self.size = self._readers[0][0].size
         self._started = False
 
     def _reader(self, readers: Sequence[QueueReader], rounds: int) -> tuple[BatchReader, Stamp]:
@@ -102,8 +104,8 @@ class _Timed:
 
     def __init__(self, readers: Sequence[QueueReader]) -> None:
         self._reader = BatchReader(readers, timed=True)
-        self.order: Sequence[int | None] = self._reader.order
-        self.count = self._reader.count
+        self.columns: Sequence[Place | None] = self._reader.columns
+        self.size = self._reader.size
 
     def take(self, moments: Sequence[int]) -> Taken:
         whole, counters = self._reader.take(moments[0])
@@ -117,10 +119,12 @@ class _Slept:
 
     def __init__(self, readers: Sequence[QueueReader]) -> None:
         self._read = reading(readers)
-        self.count = sum(len(reader.order) for reader in readers)
-        self.order: Sequence[int | None] = range(self.count)
+        count = sum(len(reader.order) for reader in readers)
+        self._pack = struct.Struct(f"={count}Q").pack
+        self.size = 8 * count
+        self.columns: Sequence[Place | None] = [(start, "Q") for start in range(0, self.size, 8)]
 
     def take(self, moments: Sequence[int]) -> Taken:
         sleep_until_ns(moments[0])
-        counters = self._read()
-        return Taken([time.monotonic_ns()], counters)
+        values = self._read()
+        return Taken([time.monotonic_ns()], self._pack(*values))

@@ -24,6 +24,10 @@ DONE = struct.pack("=IHHIIi", 20, 3, 2, 1, 0, 0)
 # ---- samples --------------------------------------------------------------------------
 
 
+def taken(times: Sequence[int], *values: int, whole: bool = True) -> Taken:
+    return Taken(times, struct.pack(f"={len(values)}Q", *values), whole)
+
+
 class Takes:
     """A sampler whose samples are there already; the run is to stop after the last."""
 
@@ -41,7 +45,7 @@ class Takes:
 def probing(tmp_path: Path, taken: Sequence[Taken]) -> Any:
     made: Any = Probe.__new__(Probe)
     made._sampler, made._stop = Takes(taken), False
-    made._samples = SampleFiles([(tmp_path / "rows", [0])], width=1)
+    made._samples = SampleFiles([(tmp_path / "rows", [(0, "Q")])], 8)
     return made
 
 
@@ -52,14 +56,14 @@ def rows(tmp_path: Path, made: Any) -> list[int]:
 
 
 def test_samples_are_kept_with_their_times_after_the_epoch(tmp_path: Path) -> None:
-    made = probing(tmp_path, [Taken([1020, 1041], [7, 8])])
+    made = probing(tmp_path, [taken([1020, 1041], 7, 8)])
     assert made._sample([1020, 1040], 1000) == [1020, 1041]
     assert rows(tmp_path, made) == [20, 7, 41, 8]
 
 
 @pytest.mark.parametrize("stopped", [True, False])
 def test_what_came_before_the_end_is_kept_and_a_change_is_an_error(tmp_path: Path, stopped: bool) -> None:
-    made = probing(tmp_path, [Taken([1020], [7], whole=False)])
+    made = probing(tmp_path, [taken([1020], 7, whole=False)])
     made._stop = stopped
     if stopped:
         assert made._sample([1020, 1040], 1000) == [1020]
@@ -82,11 +86,11 @@ def test_the_moments_of_samples_and_progress(tmp_path: Path, monkeypatch: pytest
     made = probing(
         tmp_path,
         [
-            Taken([981, 1001, 1021, 1041, 1061], [1] * 5),
-            Taken([1081], [1]),
-            Taken([1145], [1]),  # late: two moments have passed
-            Taken([1160, 1180, 1205], [1] * 3),
-            Taken([], [], whole=False),
+            taken([981, 1001, 1021, 1041, 1061], 1, 1, 1, 1, 1),
+            taken([1081], 1),
+            taken([1145], 1),  # late: two moments have passed
+            taken([1160, 1180, 1205], 1, 1, 1),
+            taken([], whole=False),
         ],
     )
     progress: list[int] = []

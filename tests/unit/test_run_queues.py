@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import ClassVar
 
 import pytest
@@ -94,18 +95,12 @@ def test_a_dump_that_ends_early_ends_the_run() -> None:
 
 
 class FakeBatch:
-    """A batch whose answers are there already: those of `later`, one exchange after the other.
-
-    In each round the last datagram's first byte, no counter's, says which round it is.
-    """
+    """A batch whose answers are there already: those of `later`, one exchange after the other."""
 
     whole = 8
     moments: ClassVar[list[int]] = []
 
-    def __init__(
-        self, exchanges: list[Exchange], *, timed: bool, ticks: object, rounds: int, stamp: object
-    ) -> None:
-        self.how = (timed, ticks, stamp)
+    def __init__(self, exchanges: list[Exchange], *, rounds: int, **_how: object) -> None:
         self.rounds = rounds
         answers = b"".join(LATER)
         self.size = len(exchanges) * len(answers)
@@ -129,8 +124,12 @@ def two(monkeypatch: pytest.MonkeyPatch) -> list[QueueReader]:
     ]
 
 
-def in_order(reader: BatchReader, counters: tuple[int, ...]) -> list[int]:
-    return [0 if position is None else counters[position] for position in reader.order]
+def taken(reader: BatchReader, counters: bytes) -> list[int]:
+    """The values of a round, by its columns."""
+    return [
+        0 if place is None else struct.unpack_from("=" + place[1], counters, place[0])[0]
+        for place in reader.columns
+    ]
 
 
 def test_a_batch_reads_what_its_readers_read(two: list[QueueReader]) -> None:
@@ -151,8 +150,8 @@ def test_a_batch_whose_answers_have_changed_ends_the_run(
 def test_a_timed_batch_reads_at_its_moment(two: list[QueueReader]) -> None:
     reader = BatchReader(two, timed=True)
     whole, counters = reader.take(1234)
-    assert (whole, len(counters)) == (1, reader.count)
-    assert tuple(in_order(reader, tuple(counters))) == two[0].read() + two[1].read()
+    assert (whole, len(counters)) == (1, reader.size)
+    assert tuple(taken(reader, counters)) == two[0].read() + two[1].read()
     assert FakeBatch.moments == [0, 1234]  # whether it can wait was tried once
 
 
@@ -164,10 +163,17 @@ def test_a_batch_of_rounds_returns_those_that_are_whole(
     reader = BatchReader(two, ticks=ticks, rounds=3)
     monkeypatch.setattr(FakeBatch, "whole", whole)
     found, counters = reader.take()
-    assert (found, len(counters)) == (whole, whole * reader.count)
+    assert (found, len(counters)) == (whole, whole * reader.size)
     for number in range(whole):
-        own = tuple(counters[number * reader.count : (number + 1) * reader.count])
-        assert tuple(in_order(reader, own)) == two[0].read() + two[1].read()
+        own = counters[number * reader.size : (number + 1) * reader.size]
+        assert tuple(taken(reader, own)) == two[0].read() + two[1].read()
+
+
+def test_little_more_than_the_counters_is_taken(two: list[QueueReader]) -> None:
+    reader = BatchReader(two)
+    assert all(place is None or place[0] % 4 == 0 for place in reader.columns)
+    queues_read = 2 + len(PORTS)
+    assert reader.size < 80 * queues_read < sum(map(len, LATER))
 
 
 @pytest.mark.parametrize("how", [{"timed": True}, {"ticks": Ticks(), "rounds": 3}], ids=["timed", "ticks"])

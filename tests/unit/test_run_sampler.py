@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any, ClassVar
 
 import pytest
@@ -12,7 +13,7 @@ from testbed.run import sampler as module
 from testbed.run.sampler import MOST_ROUNDS, Taken, sampler
 
 INTERVAL_NS = 20
-COUNT = 3
+SIZE = 3
 
 
 class FakeReader:
@@ -20,6 +21,9 @@ class FakeReader:
 
     lengths: ClassVar[list[int]] = [100, 20]
     order: ClassVar[list[int | None]] = [2, 0, 1, None, None]
+
+
+COLUMNS = [(8, "Q"), (0, "I"), (4, "I"), None, None]
 
 
 class FakeTicks:
@@ -44,20 +48,20 @@ class FakeStamp:
 
 
 class FakeBatch:
-    """A batch reader of counters 0, 1, 2, ...: `short` of its rounds never come."""
+    """A batch reader of three bytes a round: `short` of its rounds never come."""
 
     made: ClassVar[list[dict[str, Any]]] = []
     asked: ClassVar[list[tuple[int, int]]] = []
-    order, count, short = FakeReader.order, COUNT, 0
+    columns, size, short = COLUMNS, SIZE, 0
 
     def __init__(self, _readers: object, rounds: int = 1, **how: object) -> None:
         self.made.append(how | {"rounds": rounds})
         self.rounds = rounds
 
-    def take(self, at_ns: int = 0) -> tuple[int, range]:
+    def take(self, at_ns: int = 0) -> tuple[int, bytes]:
         self.asked.append((self.rounds, at_ns))
         whole = self.rounds - self.short
-        return whole, range(whole * COUNT)
+        return whole, bytes(range(whole * SIZE))
 
 
 @pytest.fixture(autouse=True)
@@ -82,11 +86,11 @@ def test_in_virtual_time_several_samples_are_one_call(monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "sleep_until_ns", lambda moment_ns: pytest.fail(f"slept until {moment_ns}"))
     monkeypatch.setattr(module.time, "monotonic_ns", lambda: pytest.fail("read the clock"))
     taking = taker("virtual")
-    assert (taking.most, taking.order, taking.count) == (5, FakeReader.order, COUNT)
-    assert taking.take(moments(5, -20)) == Taken([1000, 1001, 1002, 1003, 1004], range(15))
-    assert taking.take(moments(2, 80)) == Taken([1000], range(3))  # fewer: by themselves
-    assert taking.take(moments(1, 100)) == Taken([1000], range(3))
-    assert taking.take(moments(7, 120)) == Taken([1000, 1001, 1002, 1003, 1004], range(15))
+    assert (taking.most, taking.columns, taking.size) == (5, COLUMNS, SIZE)
+    assert taking.take(moments(5, -20)) == Taken([1000, 1001, 1002, 1003, 1004], bytes(range(15)))
+    assert taking.take(moments(2, 80)) == Taken([1000], bytes(range(3)))  # fewer: by themselves
+    assert taking.take(moments(1, 100)) == Taken([1000], bytes(range(3)))
+    assert taking.take(moments(7, 120)) == Taken([1000, 1001, 1002, 1003, 1004], bytes(range(15)))
     assert FakeBatch.asked == [(5, 0), (1, 0), (1, 0), (5, 0)]
     assert FakeTicks.started == [(-20, INTERVAL_NS)]  # once, at the first moment
 
@@ -103,9 +107,9 @@ def test_how_many_samples_are_one_call(rounds: int, readers: int, most: int) -> 
 def test_samples_that_a_signal_cut_off_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     taking = taker("virtual")
     monkeypatch.setattr(FakeBatch, "short", 2)
-    assert taking.take(moments(5)) == Taken([1000, 1001, 1002], range(9), whole=False)
+    assert taking.take(moments(5)) == Taken([1000, 1001, 1002], bytes(range(9)), whole=False)
     monkeypatch.setattr(FakeBatch, "short", 1)
-    assert taking.take(moments(1)) == Taken([], range(0), whole=False)
+    assert taking.take(moments(1)) == Taken([], bytes(range(0)), whole=False)
 
 
 def test_with_the_real_clock_the_time_is_taken_after_each_sample(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,10 +117,10 @@ def test_with_the_real_clock_the_time_is_taken_after_each_sample(monkeypatch: py
     taking = taker("real")
     assert FakeBatch.made == [{"timed": True, "rounds": 1}]
     assert taking.most == 1
-    assert taking.take(moments(5, 1234)) == Taken([1260], range(3))
+    assert taking.take(moments(5, 1234)) == Taken([1260], bytes(range(3)))
     assert FakeBatch.asked == [(1, 1234)]
     monkeypatch.setattr(FakeBatch, "short", 1)
-    assert taking.take(moments(5, 1234)) == Taken([], range(0), whole=False)
+    assert taking.take(moments(5, 1234)) == Taken([], bytes(range(0)), whole=False)
 
 
 def refused(*_how: object, **_more: object) -> None:
@@ -130,8 +134,9 @@ def test_without_io_uring_on_the_real_clock_the_program_waits(monkeypatch: pytes
     monkeypatch.setattr(module, "sleep_until_ns", slept.append)
     monkeypatch.setattr(module.time, "monotonic_ns", lambda: 1270 if slept else 0)
     taking = taker("real")
-    assert (taking.most, list(taking.order), taking.count) == (1, [0, 1, 2, 3, 4], 5)
-    assert taking.take(moments(5, 1234)) == Taken([1270], (6, 7, 8, 0, 0))
+    assert (taking.most, taking.size) == (1, 40)
+    assert list(taking.columns) == [(8 * number, "Q") for number in range(5)]
+    assert taking.take(moments(5, 1234)) == Taken([1270], struct.pack("=5Q", 6, 7, 8, 0, 0))
     assert slept == [1234]
 
 
