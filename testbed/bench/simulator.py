@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.bench.figures import Figure, Found, ratios
+from testbed.bench.packets import NO_PROBES
 from testbed.bench.programs import TESTBED, Spent, timed
 from testbed.bench.sections import Section, Setting
 from testbed.errors import LabError, MachineError
@@ -39,13 +40,17 @@ it is at that moment. In ns-3 that is `testbed/bench/ns3/incast.cc`, here
 `testbed/bench/ns3/incast.yaml`. Debian's ns-3 3.37 is built as `release` with its logging compiled in
 (`--enable-logs`); the optimised one is the same source with `--build-profile=optimized` (`-O3
 -march=native`, no logging), installed under the folder that `{OPTIMISED}` names. Seconds of the testbed
-are given for its traffic alone and for the whole command, which boots the guest, builds and reads back
-the lab, and analyses; ns-3's are the whole program's, without its compilation. Memory is the peak of the
+are given for its traffic alone, with all queues sampled and without, and for the whole command, which boots
+the guest, builds and reads back the lab, and analyses; ns-3's are the whole program's, without its
+compilation. Memory is the peak of the
 largest process of each; a guest's memory is a file, of which its kernel's process counts what it has
 touched.
 
-Not like for like: the testbed runs Linux's TCP and queues and samples each queue every 20 us, ns-3 runs
-its own models and records nothing but the ends of flows and the queue's totals. ns-3's frame has 2 B of
+Not like for like: the testbed runs Linux's TCP, Open vSwitch and queues and samples each queue every 20 us,
+ns-3 runs its own models and records nothing but the ends of flows and the queue's totals; without samples the
+testbed does the same. On its way through one switch a packet of the testbed's crosses two pairs of virtual
+cables, two queues with a rate, the filter and the queue that delay it, and Open vSwitch's table, in a real
+kernel; that is where the time goes, and it is spread over some two hundred functions. ns-3's frame has 2 B of
 PPP where the testbed counts 14 B of Ethernet, its links delay each packet by themselves, and its
 receivers acknowledge every second packet where Linux decides. A line counts when it is neither blank nor
 a comment."""
@@ -70,17 +75,20 @@ def measure(setting: Setting) -> Found:
     programs = {name: build(name, path, setting.folder) for name, path in builds().items()}
     runs = min(setting.runs, MOST_RUNS)
     ours: list[Ours] = []
+    bare: list[Ours] = []
     theirs: dict[str, list[tuple[Spent, Flows]]] = {name: [] for name in programs}
     for number in range(1, runs + 1):
         setting.tell(f"testbed, run {number} of {runs}")
         ours.append(run_ours(setting.folder / "record"))
+        setting.tell(f"testbed without samples, run {number} of {runs}")
+        bare.append(run_ours(setting.folder / "record", NO_PROBES))
         for name, program in programs.items():
             setting.tell(f"{name}, run {number} of {runs}")
             spent = timed([str(program), str(BYTES)])
             theirs[name].append((spent, parse(spent.output)))
-    figures = _ours(ours)
+    figures = _ours(ours, bare)
     for name, found in theirs.items():
-        figures += _theirs(name, found, ours)
+        figures += _theirs(name, found, ours, bare)
     return Found(tuple(figures), PROSE)
 
 
@@ -137,9 +145,12 @@ class Ours:
     flows: Flows
 
 
-def run_ours(out: Path) -> Ours:
-    """Run the scenario as a person would and read its summary."""
-    spent = timed([*TESTBED, "run", str(SCENARIO), "--out", str(out), "--json"])
+def run_ours(out: Path, sets: Sequence[str] = ()) -> Ours:
+    """Run the scenario as a person would, with some values set, and read its summary."""
+    words = [word for each in sets for word in ("--set", each)]
+    # A run without samples is not valid (4), but its flows end and its packets are marked.
+    command = [*TESTBED, "run", str(SCENARIO), *words, "--out", str(out), "--json"]
+    spent = timed(command, allowed=(0, 4) if sets else (0,))
     summary = json.loads(spent.output)
     seconds = json.loads((out / layout.ENVIRONMENT).read_text())["seconds"]
     link = summary["links"][BOTTLENECK]
@@ -159,7 +170,7 @@ def lines_of(path: Path) -> int:
     )
 
 
-def _ours(ours: Sequence[Ours]) -> list[Figure]:
+def _ours(ours: Sequence[Ours], bare: Sequence[Ours]) -> list[Figure]:
     command = f"testbed run testbed/bench/ns3/{SCENARIO.name}"
 
     def figure(what: str, value: Callable[[Ours], float], unit: str) -> Figure:
@@ -167,6 +178,12 @@ def _ours(ours: Sequence[Ours]) -> list[Figure]:
 
     return [
         figure("seconds of the traffic", lambda run: run.traffic_s, "s"),
+        Figure(
+            "testbed: seconds of the traffic, without samples",
+            tuple(run.traffic_s for run in bare),
+            "s",
+            " ".join([command, *(f"--set {each}" for each in NO_PROBES)]),
+        ),
         figure("seconds of the whole command", lambda run: run.spent.seconds, "s"),
         figure("peak memory", lambda run: run.spent.peak_mb, "MB"),
         figure("median completion time", lambda run: run.flows.ends_ms[0], "ms"),
@@ -176,7 +193,9 @@ def _ours(ours: Sequence[Ours]) -> list[Figure]:
     ]
 
 
-def _theirs(name: str, found: Sequence[tuple[Spent, Flows]], ours: Sequence[Ours]) -> list[Figure]:
+def _theirs(
+    name: str, found: Sequence[tuple[Spent, Flows]], ours: Sequence[Ours], bare: Sequence[Ours]
+) -> list[Figure]:
     seconds = [spent.seconds for spent, _ in found]
 
     def figure(what: str, values: Sequence[float], unit: str, aim: str = "") -> Figure:
@@ -190,6 +209,11 @@ def _theirs(name: str, found: Sequence[tuple[Spent, Flows]], ours: Sequence[Ours
             ratios(seconds, [run.traffic_s for run in ours]),
             "times",
             aim,
+        ),
+        figure(
+            "seconds over the testbed's traffic without samples",
+            ratios(seconds, [run.traffic_s for run in bare]),
+            "times",
         ),
         figure(
             "seconds over the testbed's whole command",

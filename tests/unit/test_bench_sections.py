@@ -180,9 +180,10 @@ def test_both_are_run_in_turn_and_each_ns3_is_compared(
 ) -> None:
     ran: list[str] = []
 
-    def ours(_out: Path) -> Ours:
-        ran.append("ours")
-        return Ours(Spent(8.0, 8.0, 500.0, ""), 5.0, Flows((170.0, 175.0), 1000, 250))
+    def ours(_out: Path, sets: tuple[str, ...] = ()) -> Ours:
+        ran.append("bare" if sets else "ours")
+        seconds = 4.0 if sets else 5.0
+        return Ours(Spent(8.0, 8.0, 500.0, ""), seconds, Flows((170.0, 175.0), 1000, 250))
 
     def theirs(command: list[str]) -> Spent:
         ran.append(Path(command[0]).name)
@@ -193,8 +194,9 @@ def test_both_are_run_in_turn_and_each_ns3_is_compared(
     monkeypatch.setattr(simulator, "run_ours", ours)
     monkeypatch.setattr(simulator, "timed", theirs)
     figures = named(simulator.measure(Setting(2, tmp_path, lambda _step: None)))
-    assert ran == ["ours", "debian"] * 2
+    assert ran == ["ours", "bare", "debian"] * 2
     assert figures["ns-3 (Debian): seconds over the testbed's traffic"].samples == (4.0, 4.0)
+    assert figures["ns-3 (Debian): seconds over the testbed's traffic without samples"].samples == (5.0, 5.0)
     assert figures["ns-3 (Debian): seconds over the testbed's whole command"].samples == (2.5, 2.5)
     assert figures["ns-3 (Debian): last completion time"].shown == "12.2 ms"
     assert figures["testbed: packets marked"].shown == "25 %"

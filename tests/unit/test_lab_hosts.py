@@ -17,6 +17,7 @@ from testbed.lab.netlink import Command
 from testbed.plan.model import SERVED_PORT_FIRST, SERVED_PORTS
 from testbed.scenario.models import SOURCE_PORT_FIRST, SOURCE_PORTS
 from tests.support.lab import small_plan
+from traffic.pieces import piece_bytes
 
 
 @pytest.fixture
@@ -39,8 +40,25 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_tcp_settings_follow_the_transport(overrides: tuple[str, ...], expected: dict[str, str]) -> None:
     settings = hosts.sysctls(small_plan(*overrides))
     assert {key: settings[key] for key in expected} == expected
-    assert settings["ipv4/tcp_rmem"] == "4096 16777216 67108864"
+    assert settings["ipv4/tcp_rmem"] == "4096 33554432 67108864"
+    assert settings["ipv4/tcp_wmem"] == "4096 16777216 67108864"
     assert settings["ipv4/tcp_ecn_fallback"] == settings["ipv4/tcp_slow_start_after_idle"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("transfers", "piece", "start"),
+    [
+        (0, 4 << 20, 16 << 20),
+        (16, 4 << 20, 16 << 20),
+        (17, (64 << 20) // 17, (256 << 20) // 17 // 4 * 4),
+        (255, (64 << 20) // 255, 4 * ((64 << 20) // 255)),
+        (256, 256 << 10, 87380),  # what Linux has by itself
+        (10_000, 256 << 10, 87380),
+    ],
+)
+def test_pieces_and_send_buffers_share_what_there_is(transfers: int, piece: int, start: int) -> None:
+    assert piece_bytes(transfers) == piece
+    assert hosts.send_start_bytes(transfers) == start
 
 
 @pytest.mark.parametrize("there", [True, False])
