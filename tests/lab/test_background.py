@@ -26,10 +26,10 @@ measure: {interval: 200us, progress: 5ms}
 """The transfers come when iperf3 runs."""
 
 TOGETHER = """\
-  - {from: p1, to: d1, bytes: 4mib}
-  - {from: p2, to: d1, bytes: 4mib}
+  - {from: p1, to: d1, bytes: 4mib, start: START}
+  - {from: p2, to: d1, bytes: 4mib, start: START}
   background:
-  - {from: p1, to: d1, protocol: tcp, duration: 3ms}
+  - {from: p1, to: d1, protocol: tcp, start: START, duration: 3ms}
 """
 
 
@@ -54,9 +54,12 @@ def test_a_flow_runs_beside_the_transfers(tmp_path: Path, protocol: str) -> None
     assert done.summary["fidelity"]["valid"] is True
 
 
-def test_a_flow_that_fills_its_socket_holds_nobody_up(tmp_path: Path) -> None:
-    # iperf3 does not sleep while its socket has room; the probe and the traffic must come before it.
-    scenario = write_scenario(tmp_path, SMALL.split("workload:")[0] + "workload:\n  transfers:\n" + TOGETHER)
+@pytest.mark.parametrize("start", ["0ms", "1500ms"])
+def test_a_flow_that_fills_its_socket_holds_nobody_up(tmp_path: Path, start: str) -> None:
+    # iperf3 does not sleep while its socket has room; the probe and the traffic must come before it. After a
+    # second in which nothing happened Linux would let it go first.
+    workload = "workload:\n  transfers:\n" + TOGETHER.replace("START", start)
+    scenario = write_scenario(tmp_path, SMALL.split("workload:")[0] + workload)
     done = run(tmp_path / "record", scenario)
     times = done.record.series("leaf2-d1").time_ns
     holes = [after - before for before, after in pairwise(times.tolist())]
