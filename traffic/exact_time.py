@@ -7,6 +7,7 @@ traffic, the probes, the pauses.
 from __future__ import annotations
 
 import ctypes
+import os
 
 _PR_SET_TIMERSLACK = 29
 _CLOCK_MONOTONIC = 1
@@ -38,6 +39,10 @@ class Timer:
         """Set the first moment by the monotonic clock, and the time from one to the next (0: no other)."""
         setting = (ctypes.c_long * 4)(*divmod(interval_ns, 1_000_000_000), *divmod(first_ns, 1_000_000_000))
         _libc.timerfd_settime(self.descriptor, _TIMER_ABSTIME, setting, None)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self.descriptor)
 
 
 def sleep_until_ns(moment_ns: int) -> None:

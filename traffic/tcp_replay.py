@@ -177,16 +177,19 @@ class Replay:
     def run(self, epoch_ns: int, end_ns: int) -> bool:
         """Run all flows, with times counted from `epoch_ns`; return False at `end_ns` if some remain."""
         self._epoch = epoch_ns
+        deadline = Timer(wait=False)  # epoll's own timeouts are whole milliseconds
+        deadline.start(end_ns)
+        self._epoll.register(deadline.descriptor, select.EPOLLIN)
         self._on_timer()
-        while self._open:
-            left_s = (end_ns - time.monotonic_ns()) / 1e9
-            if left_s <= 0:
-                return False
-            for descriptor, _ in self._epoll.poll(left_s):
+        ended = False
+        while self._open and not ended:
+            for descriptor, _ in self._epoll.poll():
+                ended |= descriptor == deadline.descriptor
                 handler = self._handlers.get(descriptor)
                 if handler:
                     handler()
-        return True
+        deadline.close()
+        return not self._open
 
     def outcomes(self) -> list[dict[str, Any]]:
         """Return what became of each flow, in order of id, times relative to the epoch."""

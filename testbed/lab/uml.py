@@ -7,6 +7,7 @@ random pool: the guest finds its job as the working directory of the process it 
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -40,6 +41,12 @@ mkdir -p /dev/pts
 {_MOUNT} -t devpts devpts /dev/pts
 {_MOUNT} -t tmpfs tmpfs /run"""
 
+LIBRARIES = Path("/etc/ld.so.cache")
+LIBRARIES_ROOM = 1 << 20
+"""The machine's list of libraries is mapped in front of them into every program: its length decides where
+they lie, and with it in what order a program goes through what it keeps by address. A guest in virtual time
+is shown it with so many bytes, which is more than a list has, or a multiple."""
+
 _PANICS = {
     "sleep forever": "nothing in the lab will ever happen again (every program waits for another)",
     "time goes backwards": "the guest's virtual clock went backwards",
@@ -57,8 +64,11 @@ def run_uml(job: Job, kernel: Kernel, memory: Memory) -> None:
     took too long.
     """
     _check_places()
-    prepare(job, record_inside=RECORD_INSIDE, mounts=_MOUNTS + _load_modules(kernel), own_kernel=True)
+    mounts = "\n".join([*_show_libraries(kernel), _MOUNTS]) + _load_modules(kernel)
+    prepare(job, record_inside=RECORD_INSIDE, mounts=mounts, own_kernel=True)
     link_shim(job.folder, kernel)
+    if kernel.virtual:
+        _put_libraries(job.folder)
     console = job.record / "logs/guest-kernel.log"
     with console.open("wb") as output:
         process = subprocess.Popen(
@@ -83,6 +93,17 @@ def link_shim(folder: Path, kernel: Kernel) -> None:
     """Link the library a kernel is started with into a job's folder, where `command` expects it."""
     if kernel.shim is not None:
         (folder / SHIM_LINK).symlink_to(kernel.shim.resolve())
+
+
+def _put_libraries(folder: Path) -> None:
+    """Put the machine's list of libraries into a job's folder, in the length it always has there."""
+    listed = LIBRARIES.read_bytes()
+    (folder / LIBRARIES.name).write_bytes(listed)
+    os.truncate(folder / LIBRARIES.name, -(-len(listed) // LIBRARIES_ROOM) * LIBRARIES_ROOM)
+
+
+def _show_libraries(kernel: Kernel) -> list[str]:
+    return [f"{_MOUNT} --bind {RECORD_INSIDE}/{JOB_DIR}/{LIBRARIES.name} {LIBRARIES}"] * kernel.virtual
 
 
 def command(kernel: Kernel, memory_mb: int, *, terminal: bool = False) -> list[str]:

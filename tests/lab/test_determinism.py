@@ -72,13 +72,13 @@ mount -n -t tmpfs tmpfs /run && mkdir -p $1 && mount -n --bind "$2" /etc/ld.so.c
 """
 
 
-@pytest.mark.parametrize("has", ["/run/mount", "/run"])
+@pytest.mark.parametrize(("has", "pages"), [("/run/mount", 1), ("/run", 2), ("/run", 5)])
 def test_what_else_is_on_the_machine_makes_no_difference(
-    tmp_path: Path, scenario: Path, alone: Path, has: str
+    tmp_path: Path, scenario: Path, alone: Path, has: str, pages: int
 ) -> None:
     """More libraries are installed, and the folder of mount's notes has been made, or has not."""
     libraries, out = tmp_path / "ld.so.cache", tmp_path / "record"
-    libraries.write_bytes(Path("/etc/ld.so.cache").read_bytes() + bytes(5 * 4096))
+    libraries.write_bytes(Path("/etc/ld.so.cache").read_bytes() + bytes(pages * 4096))
     unshare = ["unshare", "--mount", *(["--map-root-user"] if os.geteuid() else [])]
     words = ["sh", "-c", OTHER_MACHINE, "sh", has, str(libraries), *command("run", scenario, "--out", out)]
     done = subprocess.run(
