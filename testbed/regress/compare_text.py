@@ -16,6 +16,7 @@ from testbed.terminal import table
 HEAD = ("", "A", "B", "change", "")
 LEAST_PERCENT = 0.1
 """Below it, a change is written with two decimals: more digits of it tell nothing."""
+LEAST_SHOWN_PERCENT = 0.01
 
 ABOUT = {"ttft_ms.p99": "time to KV p99", "run.queue_max_bytes": "highest queue"}
 """What the headline is about, where it differs."""
@@ -29,6 +30,8 @@ def by(row: Row) -> str:
     if change.relative is None:
         return "" if number(change.before) is None else "from 0"
     percent = change.relative * 100
+    if abs(percent) < LEAST_SHOWN_PERCENT:
+        return f"<{LEAST_SHOWN_PERCENT}\N{NO-BREAK SPACE}%"
     text = significant(percent, 3) if abs(percent) >= LEAST_PERCENT else f"{percent:.2f}"
     return f"{'+' if percent > 0 else ''}{text}\N{NO-BREAK SPACE}%"
 

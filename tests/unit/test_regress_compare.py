@@ -16,6 +16,8 @@ from testbed.analysis import write_outputs
 from testbed.errors import InputError
 from testbed.record.reader import Record
 from testbed.regress.compare import Comparison, Row, centre, compare
+from testbed.regress.compare_text import by
+from testbed.regress.flat import Scalar
 from testbed.regress.limits import broken, parse_limit
 from testbed.regress.measures import RUN, measures
 from testbed.regress.pages import written
@@ -390,3 +392,21 @@ def test_steps_go_across_first() -> None:
 )
 def test_values_as_a_reader_wants_them(key: str, value: Any, text: str) -> None:
     assert written(key, value).replace("\N{NO-BREAK SPACE}", " ") == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "text"),
+    [
+        (100.0, 150.0, "+50 %"),
+        (100.0, 99.95, "-0.05 %"),
+        (100.0, 99.99, "-0.01 %"),
+        (100.0, 100.009, "<0.01 %"),
+        (100.0, 99.999, "<0.01 %"),
+        (0.0, 3.0, "from 0"),
+        ("spine", "dest-leaf", ""),
+        (1.0, 1.0, "0"),
+    ],
+)
+def test_a_change_as_a_reader_wants_it(before: Scalar, after: Scalar, text: str) -> None:
+    found = by(Row("ttft_ms.p99", (before,), (after,), None))
+    assert found.replace("\N{NO-BREAK SPACE}", " ") == text
