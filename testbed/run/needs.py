@@ -49,8 +49,8 @@ NIC_S = 0.012
 PORT_S = 0.0072
 SWITCH_S = 0.06
 TRANSFER_S = 0.004
-HOP_S = 2.2e-6
-READING_S = 4.5e-6
+HOP_S = 1.4e-6
+READING_S = 1.8e-6
 """Real time: of a run with nothing in it; for each NIC, switch port, switch and transfer; for a packet over
 one link; for one queue of one sample, read, written and analysed."""
 
