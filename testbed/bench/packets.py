@@ -29,9 +29,10 @@ guest kernel (packets, queues, TCP, timers), those of the programs in the guest,
 machine's kernel spends on them, which for a program in the guest is mostly being stopped and continued
 by ptrace. What probes cost is a run against one whose probes look once a second, in processor time,
 which other work on the machine disturbs less. Still the two of a pair differ by chance: where the spread
-reaches below nothing, the cost is not told from none. A sample is one system call, at which the machine
-stops and continues the program, and in it the kernel describes each queue; a longer `measure.interval` makes
-them fewer."""
+reaches below nothing, the cost is not told from none. The samples between two readings of progress, five
+here, are one system call, at which the machine stops and continues the program; in it the kernel describes
+each queue five times, and what it needs of the processor's caches for that the packets have to bring back. A
+longer `measure.interval` makes samples fewer."""
 
 
 @dataclass(frozen=True)

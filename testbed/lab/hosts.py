@@ -17,7 +17,7 @@ from testbed.lab.system import network_namespace
 from testbed.plan.model import Plan
 from testbed.plan.served import most_transfers
 from topologies.model import Host, Nic
-from traffic.pieces import PIECE_LEAST_BYTES, piece_bytes
+from traffic.pieces import send_start_bytes
 
 IPV6_SETTINGS = Path("/proc/sys/net/ipv6/conf")
 """Not there in a kernel without IPv6."""
@@ -54,11 +54,6 @@ of all namespaces, whose size goes by the memory, listing a host's connections l
 
 TCP_START_BUFFER_BYTES = 32 << 20
 """Receive buffer a connection starts with, so that the window never limits the first round trips."""
-
-SEND_PIECES = 4
-SEND_START_LEAST_BYTES = 87380
-"""The send buffer that a connection starts with, in pieces of what its program sends at once, and what Linux
-has by itself. It grows as Linux likes; one that starts small is filled in smaller pieces."""
 
 
 def namespace(name: str) -> Path:
@@ -123,12 +118,6 @@ def sysctls(plan: Plan) -> dict[str, str]:
         # Those that Linux chooses for itself, as for iperf3, must not be a transfer's.
         "ipv4/ip_local_port_range": "60000 65535",
     }
-
-
-def send_start_bytes(transfers: int) -> int:
-    """Return the send buffer in bytes that each of some connections starts with."""
-    piece = piece_bytes(transfers)
-    return SEND_PIECES * piece if piece > PIECE_LEAST_BYTES else SEND_START_LEAST_BYTES
 
 
 def configure_host(host: Host, plan: Plan) -> None:

@@ -14,6 +14,7 @@ from testbed.plan.budget import ACKS_PER_PACKET
 from testbed.plan.model import BackgroundFlow, Plan
 from testbed.plan.served import most_transfers
 from testbed.record import layout
+from traffic.pieces import SEND_START_LEAST_BYTES, send_start_bytes
 
 MIB = 1 << 20
 DRAIN_NS = 6_000_000
@@ -29,6 +30,9 @@ TRANSFER_KIB = 20.0
 FLOW_MIB = 4.5
 """What a guest touches: the system with its programs; for each NIC, for each pair of NICs (a neighbour's
 address), switch port, switch, stage inside a host, transfer and background flow."""
+
+SENDING_SHARE = 0.13
+"""What a guest touches for a byte that waits in a send buffer: the bytes themselves are one page of zeros."""
 
 BASE_MAPS = 5_000
 TRANSFER_MAPS = 1.6
@@ -137,10 +141,19 @@ def needs_of(plan: Plan) -> Needs:
         + STAGE_MIB * counts.stages
         + TRANSFER_KIB / 1024 * counts.transfers
         + FLOW_MIB * counts.flows
+        + SENDING_SHARE * _waiting_bytes(plan) / MIB
     )
     own_mib = plan.memory_bytes // MIB if plan.memory_bytes else _roomy_mib(touched_mib)
     maps = BASE_MAPS + math.ceil(TRANSFER_MAPS * counts.transfers)
     return Needs(round(touched_mib) * MIB, own_mib, _record_bytes(counts), _real_s(plan, counts), maps)
+
+
+def _waiting_bytes(plan: Plan) -> int:
+    """Return what the transfers of a plan have in their send buffers when all begin at once."""
+    room = send_start_bytes(most_transfers(plan))
+    if plan.transport.roce or room == SEND_START_LEAST_BYTES:
+        return 0
+    return sum(min(transfer.wire_bytes, room) for transfer in plan.transfers)
 
 
 def _roomy_mib(touched_mib: float) -> int:

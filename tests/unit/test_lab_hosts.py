@@ -17,7 +17,7 @@ from testbed.lab.netlink import Command
 from testbed.plan.model import SERVED_PORT_FIRST, SERVED_PORTS
 from testbed.scenario.models import SOURCE_PORT_FIRST, SOURCE_PORTS
 from tests.support.lab import small_plan
-from traffic.pieces import piece_bytes
+from traffic.pieces import piece_bytes, send_start_bytes
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_tcp_settings_follow_the_transport(overrides: tuple[str, ...], expected:
 )
 def test_pieces_and_send_buffers_share_what_there_is(transfers: int, piece: int, start: int) -> None:
     assert piece_bytes(transfers) == piece
-    assert hosts.send_start_bytes(transfers) == start
+    assert send_start_bytes(transfers) == start
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -60,11 +60,22 @@ def test_memory_that_is_given_is_given() -> None:
 
 
 def test_needs_grow_with_the_plan() -> None:
-    small, large = needs_of(small_plan()), needs_of(small_plan("workload.requests.count=400"))
-    assert large.touched_bytes - small.touched_bytes == pytest.approx(398 * 20 * 1024, abs=MIB)
+    plan = small_plan()
+    small, large = needs_of(plan), needs_of(small_plan("workload.requests.count=400"))
+    waiting = needs.SENDING_SHARE * sum(transfer.wire_bytes for transfer in plan.transfers)  # of few only
+    assert large.touched_bytes - small.touched_bytes == pytest.approx(398 * 20 * 1024 - waiting, abs=MIB)
     assert large.maps - small.maps == math.ceil(1.6 * 400) - math.ceil(1.6 * 2)
     assert large.record_bytes > small.record_bytes
     assert large.real_s > small.real_s
+
+
+@pytest.mark.parametrize(
+    ("transport", "kv_bytes", "waiting"),
+    [("tcp", "4mib", 2 * 4 << 20), ("tcp", "64mib", 2 * 16 << 20), ("roce", "4mib", 0)],
+)
+def test_what_waits_in_send_buffers_takes_memory(transport: str, kv_bytes: str, waiting: int) -> None:
+    plan = small_plan(f"workload.requests.kv_bytes={kv_bytes}", f"transport={{kind: {transport}}}")
+    assert needs._waiting_bytes(plan) == pytest.approx(waiting, rel=0.03)  # with headers
 
 
 def test_a_real_clock_takes_the_dilated_time() -> None:
