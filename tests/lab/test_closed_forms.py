@@ -92,7 +92,10 @@ def test_a_flow_behind_a_slow_rail_leaves_the_rest_of_the_port_as_max_min_says(t
     done = sound(small(tmp_path, *ONE_LEAF, SLOW, "hosts.slow_rails=[{host: p1, rate: 2gbit}]", *listed))
     first = serial_ns(16 * MIB, 2e9)
     second = first + serial_ns(96 * MIB, RATE_BPS) - 0.8 * first
-    assert ends_ns(done) == pytest.approx([first + 2_000, second + 2_000], rel=SHARE)
+    shorter, longer = ends_ns(done)
+    # DCTCP's first cut halves a window, and may hit the shorter one in its slow start.
+    assert shorter == pytest.approx(first + 2_000, rel=2 * SHARE)
+    assert longer == pytest.approx(second + 2_000, rel=SHARE)
 
 
 @pytest.fixture(scope="module")

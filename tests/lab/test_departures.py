@@ -54,12 +54,15 @@ def test_all_packets_are_there(twice: Run, port: Departures) -> None:
 
 def test_packets_leave_one_after_the_other_at_the_rate(port: Departures) -> None:
     assert (np.diff(port.time_ns) >= 0).all()
-    full = np.flatnonzero(port.frame_bytes > DATA)
-    steady = full[200:-200]
-    took_ns = int(port.time_ns[steady[-1]] - port.time_ns[steady[0]])
-    bits = int(port.frame_bytes[steady[:-1]].sum()) * 8
-    # The kernel counts 337 ns for a frame of 337.12.
-    assert bits / took_ns == pytest.approx(100, rel=0.002)
+    data = np.flatnonzero(port.frame_bytes > DATA)[200:-200]
+    first = data[:-1][np.diff(data) == 1]
+    gaps_ns, frames_ns = port.time_ns[first + 1] - port.time_ns[first], port.frame_bytes[first] * 8 / 100
+    # The kernel counts whole nanoseconds, and the clock has steps of 8. Where a queue ran empty there is a
+    # longer gap, and the bucket may hold 64 ns after it.
+    assert (gaps_ns - frames_ns).min() >= -64 - 16
+    behind = np.abs(gaps_ns - frames_ns) <= 16
+    assert behind.mean() > 0.95
+    assert gaps_ns[behind].sum() == pytest.approx(frames_ns[behind].sum(), rel=0.002)
 
 
 def test_a_packet_arrives_after_the_delay_of_its_path(twice: Run, port: Departures) -> None:
