@@ -6,6 +6,7 @@ traffic, the probes, the pauses.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 
@@ -39,6 +40,11 @@ class Timer:
         """Set the first moment by the monotonic clock, and the time from one to the next (0: no other)."""
         setting = (ctypes.c_long * 4)(*divmod(interval_ns, 1_000_000_000), *divmod(first_ns, 1_000_000_000))
         _libc.timerfd_settime(self.descriptor, _TIMER_ABSTIME, setting, None)
+
+    def clear(self) -> None:
+        """Read it where that does not wait, or it can be read for ever."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.descriptor, 8)
 
     def close(self) -> None:
         """Give the descriptor back."""

@@ -7,8 +7,6 @@ store, or once the decode host has asked. Called by `testbed.run.serving`.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -93,8 +91,7 @@ class ServingReplay(Replay):
     # ---- the engine -------------------------------------------------------------------
 
     def _on_timer(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._timer.descriptor, 8)
+        self._timer.clear()
         self._pump(time.monotonic_ns() - self._epoch)
 
     def _pump(self, now_ns: int) -> None:

@@ -11,7 +11,6 @@ Not here: what to send (the plan), measuring queues and rates (the probe).
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import select
@@ -257,8 +256,7 @@ class Replay:
     # ---- the clock --------------------------------------------------------------------
 
     def _on_timer(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._timer.descriptor, 8)  # or it stays readable
+        self._timer.clear()
         now = time.monotonic_ns() - self._epoch
         while self._connected < len(self._flows):
             flow = self._flows[self._connected]

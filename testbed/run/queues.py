@@ -47,8 +47,8 @@ class QueueReader:
         # The kernel packs the first dump of a socket into smaller datagrams than those that follow.
         list(netlink.request(self._request))
         self._locate()
-        self._structs = [counters_at(places) for places in self.places]
-        self._reorder = reordering(self.order, sum(map(len, self.places)))
+        self._structs = [_struct(places) for places in self.places]
+        self._reorder = _reordering(self.order, sum(map(len, self.places)))
 
     def read(self) -> tuple[int, ...]:
         """Return, for each link in the order of `names`, its values in the order of SAMPLE_FIELDS."""
@@ -91,7 +91,7 @@ class QueueReader:
         ]
 
 
-def _struct(places: Iterable[tuple[int, str]]) -> struct.Struct:
+def _struct(places: Iterable[Place]) -> struct.Struct:
     """Return the struct that unpacks counters at rising offsets and nothing between them."""
     text, end = "=", 0
     for offset, letter in places:
@@ -101,23 +101,6 @@ def _struct(places: Iterable[tuple[int, str]]) -> struct.Struct:
 
 
 def _reordering(order: Iterable[int | None], count: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
-    """Return what picks the values in `order` out of `count` counters and a zero behind them.
-
-    A qdisc that does not mark has no counter of marks: the zero stands in.
-    """
-    return itemgetter(*[count if position is None else position for position in order])
-
-
-def counters_at(places: Iterable[Place]) -> struct.Struct:
-    """Return the struct that unpacks counters at rising offsets and nothing between them."""
-    text, end = "=", 0
-    for offset, letter in places:
-        text += f"{offset - end}x{letter}"
-        end = offset + struct.calcsize("=" + letter)
-    return struct.Struct(text)
-
-
-def reordering(order: Iterable[int | None], count: int) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
     """Return what picks the values in `order` out of `count` counters and a zero behind them.
 
     A qdisc that does not mark has no counter of marks: the zero stands in.
@@ -151,11 +134,10 @@ class BatchReader:
             order += [None if position is None else len(places) + position for position in reader.order]
             for start, own in zip(starts, reader.places, strict=True):
                 places += [(start + offset, letter) for offset, letter in own]
-        self._struct = counters_at(places)
-        self._reorder = reordering(order, len(places))
-        pieces = _pieces(places)
+        self._struct = _struct(places)
+        self._reorder = _reordering(order, len(places))
+        pieces, moved = _pieces(places)
         self.size = sum(end - start for start, end in pieces)
-        moved = _moved(places, pieces)
         self.columns = [None if position is None else moved[position] for position in order]
         self._views = [
             self._batch.buffer[base + start : base + end]
@@ -188,27 +170,26 @@ class BatchReader:
         return self._reorder((*self._struct.unpack_from(self._batch.buffer), 0))
 
 
-def _pieces(places: Sequence[Place]) -> list[tuple[int, int]]:
-    """Return the stretches (start, end) of a buffer with all counters in it, at rising places: those of one
-    queue stand close together, those of two far apart."""
+def _pieces(places: Iterable[Place]) -> tuple[list[tuple[int, int]], list[Place]]:
+    """Return the stretches (start, end) of a buffer with all counters in it, at rising places, and where the
+    counters are when the stretches stand one after the other.
+
+    Those of one queue stand close together, those of two far apart.
+    """
     pieces: list[tuple[int, int]] = []
-    for offset, letter in places:
-        end = offset + struct.calcsize("=" + letter)
-        if pieces and offset - pieces[-1][1] <= _GAP_BYTES:
-            pieces[-1] = (pieces[-1][0], end)
-        else:
-            pieces.append((offset, end))
-    return pieces
-
-
-def _moved(places: Sequence[Place], pieces: Sequence[tuple[int, int]]) -> list[Place]:
-    """Return where the counters are when the pieces stand one after the other."""
     moved: list[Place] = []
-    before = 0
-    for start, end in pieces:
-        moved += [(before + offset - start, letter) for offset, letter in places if start <= offset < end]
-        before += end - start
-    return moved
+    taken = 0
+    for offset, letter in places:
+        length = struct.calcsize("=" + letter)
+        if pieces and offset - pieces[-1][1] <= _GAP_BYTES:
+            start, last = pieces[-1]
+            taken += offset - last
+            pieces[-1] = (start, offset + length)
+        else:
+            pieces.append((offset, offset + length))
+        moved.append((taken, letter))
+        taken += length
+    return pieces, moved
 
 
 def reading(readers: Sequence[QueueReader]) -> Callable[[], tuple[int, ...]]:

@@ -22,8 +22,10 @@ SHARE = 0.01
 WHY = "1 %: first round trips, a whole packet at each hop, whole nanoseconds of the shaper"
 
 UNEVEN = 0.1
-SLOW_START = 0.02
 """How unevenly two DCTCP senders may share a port over 16 MiB: see `tests/lab/test_closed_forms.py`."""
+
+SLOW_START = 0.02
+"""What DCTCP's first cut, of half a window, may cost a transfer over a slow rail."""
 
 
 def _ms(
